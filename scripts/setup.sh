@@ -3,12 +3,11 @@
 #
 #   scripts/setup.sh            .venv with .venv/bin/workerlab, and the load tools ab and wrk
 #   scripts/setup.sh --ladder   the same, plus PostgreSQL and Redis for the ladder
-#   scripts/setup.sh --tox      .venv-tox with tox instead of .venv, the load tools, PostgreSQL and
-#                               Redis, and a browser to test the report page
+#   scripts/setup.sh --tox      .venv-tox with tox instead of .venv, the same, and a browser
 #
-# System packages come from apt-get (as root, or with passwordless sudo) or brew; the lab works
-# without them. Servers are installed but not started: it starts its own. Fails only for missing
-# essentials, with exit code 3 and one sentence. Output goes to standard error. For macOS' bash 3.2.
+# System packages come from apt-get (as root, or with passwordless sudo) or brew. The lab works
+# without them, and says what it uses. Servers are not started: the lab starts its own. Fails
+# only for missing essentials, with exit code 3. Output goes to standard error. For macOS' bash 3.2.
 set -euo pipefail
 exec 1>&2
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -40,7 +39,7 @@ have() {
 # settled PROGRAM: installed, or attempted within the last hour (not every sweep tries again).
 settled() { have "$1" || [ -n "$(find "$state/$1-tried" -mmin -60 2>/dev/null)" ]; }
 
-# Of all that determines an installation: the requirements, and the path, because no venv can move.
+# What an installation depends on: the requirements, and the path, because a venv cannot be moved.
 fingerprint() { { cat "$root/pyproject.toml" "$root/constraints.txt"; echo "$root"; } | cksum; }
 
 # complete VENV PROGRAM: is VENV complete and up to date, and does its interpreter still run?
@@ -76,7 +75,7 @@ get() {
   if as_root apt-get --version >/dev/null 2>&1; then
     # Continue on errors: the packages may not come from the mirror that is unreachable.
     [ -n "$apt_updated" ] || { apt_updated=yes; apt update || true; }
-    hold_services || return 0
+    [[ "$*" != *postgresql* && "$*" != *redis-server* ]] || hold_services || return 0
     apt install "$@" || true
     [[ "$*" != *redis-server* ]] || as_root systemctl disable redis-server >/dev/null 2>&1 || true
   elif [ -n "$brew" ] && have brew; then step "brew install $brew" brew install "$brew" || true; fi
@@ -98,11 +97,12 @@ about() {
 ensure() {
   local name title brew absence debian packages=()
   for name in "$@"; do about "$name"; settled "$name" || packages+=("${debian[@]}"); done
-  # All in one call: after each, apt-get indexes the manual pages. One by one if it fails
+  # In one call, because apt-get indexes the manual pages after each; one by one only if it fails.
   [ ${#packages[@]} -lt 2 ] || get '' "${packages[@]}"
   for name in "$@"; do
-    about "$name"
     if settled "$name"; then continue; fi
+    about "$name"
+    [ "$name" != chromium ] || debian=(chromium fonts-dejavu-core)  # some systems have only this
     get "$brew" "${debian[@]}"
     have "$name" || say "$title is missing and cannot be installed: $absence."
     : >"$state/$name-tried"
@@ -157,7 +157,7 @@ fcntl.flock(9, fcntl.LOCK_EX)"
 }
 
 main() {
-  local venv=$root/.venv program=workerlab packages=(-e '.[all]') optional=(ab wrk) name settled=yes
+  local venv=$root/.venv program=workerlab packages=(-e '.[all]') optional=(ab wrk) name missing=''
   case "$*" in
     "") ;;
     --ladder) optional+=(initdb redis-server) ;;
@@ -165,8 +165,8 @@ main() {
       venv=$root/.venv-tox program=tox packages=(tox tox-uv) ;;  # uv is ten times as fast as pip
     *) say "unknown argument: $*"; exit 2 ;;
   esac
-  for name in "${optional[@]}"; do settled "$name" || settled=; done
-  if [ -n "$settled" ] && complete "$venv" "$program"; then return 0; fi
+  for name in "${optional[@]}"; do settled "$name" || missing=$name; done
+  if [ -z "$missing" ] && complete "$venv" "$program"; then return 0; fi
   { mkdir -p "$state" && exec 9>>"$state/lock"; } 2>/dev/null || fail "$state cannot be written."
   trap release_services EXIT
   ensure_python

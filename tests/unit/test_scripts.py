@@ -160,6 +160,15 @@ def test_a_package_that_is_not_there_does_not_stop_the_others(checkout, system):
     assert result.stderr.count("missing") == 1
 
 
+@pytest.mark.parametrize("lacking", ["", "chromium-headless-shell"])
+def test_any_chromium_is_installed(equipped, system, lacking):
+    result = equipped.run("setup.sh", "--tox", APT_FAILS=lacking)
+    assert result.returncode == 0
+    assert (equipped.bin / "chromium-headless-shell").exists() is not bool(lacking)
+    assert (equipped.bin / "chromium").exists() is bool(lacking)
+    assert "missing" not in result.stderr
+
+
 # Like apt-get, it installs all packages or none, starts what it installs unless told not to, and
 # makes a first database
 APT = """
@@ -167,8 +176,7 @@ case " $* " in *" $APT_FAILS "*) exit 100 ;; esac
 for package in "$@"; do
   case $package in
     apache2-utils) program=ab ;;
-    wrk | redis-server) program=$package ;;
-    chromium-headless-shell) program=chromium ;;
+    wrk | redis-server | chromium | chromium-headless-shell) program=$package ;;
     postgresql)
       cat "{system}/etc/postgresql-common/createcluster.d/"*.conf >>"{bin}/clusters"
       program=initdb ;;
