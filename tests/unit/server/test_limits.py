@@ -1,4 +1,4 @@
-"""Cores and memory within control groups, from files as kernels write them."""
+"""The cores and memory that control groups leave, from files as kernels write them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from workerlab.server.limits import cores, memory_bytes
 
 ALL = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-LESS = PHYSICAL // 2
+LIMIT = PHYSICAL // 2
 V1 = "4:memory:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/\n"
 V2 = "0::/system.slice/shop.service\n"
+GROUP = "system.slice/shop.service"
+
+
+def v1_quota(group: str, quota_us: int) -> dict[str, str]:
+    return {f"{group}/cpu.cfs_quota_us": f"{quota_us}\n", f"{group}/cpu.cfs_period_us": "100000\n"}
 
 
 def make_files(place: Path, groups: str, files: Mapping[str, str]) -> Path:
@@ -31,28 +36,21 @@ def make_files(place: Path, groups: str, files: Mapping[str, str]) -> Path:
     ("groups", "files", "expected"),
     [
         (V2, {}, ALL),
-        (V2, {"system.slice/shop.service/cpu.max": "max 100000\n"}, ALL),
-        (V2, {"system.slice/shop.service/cpu.max": "50000 100000\n"}, 0.5),
+        (V2, {f"{GROUP}/cpu.max": "max 100000\n"}, ALL),
+        (V2, {f"{GROUP}/cpu.max": "50000 100000\n"}, 0.5),
+        (V2, {f"{GROUP}/cpu.max": "9900000 100000\n"}, ALL),
         (V2, {"system.slice/cpu.max": "25000 100000\n"}, 0.25),
         ("0::/\n", {"cpu.max": "75000 100000\n"}, 0.75),
-        # In a namespace of its own the path is not mounted
+        # A process in its own namespace: the path is not below the mount
         ("0::/../other\n", {"cpu.max": "75000 100000\n"}, 0.75),
-        (V2, {"unified/system.slice/shop.service/cpu.max": "50000 100000\n"}, 0.5),
-        (
-            V1,
-            {
-                "cpu,cpuacct/docker/abc/cpu.cfs_quota_us": "60000\n",
-                "cpu,cpuacct/docker/abc/cpu.cfs_period_us": "100000\n",
-            },
-            0.6,
-        ),
-        (V1, {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, ALL),
-        (V1, {"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
-        (V2, {"system.slice/shop.service/cpu.max": "9900000 100000\n"}, ALL),
+        (V2, {f"unified/{GROUP}/cpu.max": "50000 100000\n"}, 0.5),
+        (V1, v1_quota("cpu,cpuacct/docker/abc", 60_000), 0.6),
+        (V1, v1_quota("cpu", -1), ALL),
+        (V1, v1_quota("cpu", 50_000), 0.5),
     ],
 )
-def test_cores(
-    tmp_path: Path, groups: str, files: Mapping[str, str], expected: float | None
+def test_the_lowest_quota_limits_the_cores(
+    tmp_path: Path, groups: str, files: Mapping[str, str], expected: float
 ) -> None:
     assert cores(make_files(tmp_path, groups, files)) == expected
 
@@ -61,22 +59,24 @@ def test_cores(
     ("groups", "files", "expected"),
     [
         (V2, {}, PHYSICAL),
-        (V2, {"system.slice/shop.service/memory.max": "max\n"}, PHYSICAL),
-        (V2, {"system.slice/shop.service/memory.max": f"{LESS}\n"}, LESS),
-        (V2, {"system.slice/memory.max": f"{LESS}\n"}, LESS),
-        (V1, {"memory/docker/abc/memory.limit_in_bytes": f"{LESS}\n"}, LESS),
+        (V2, {f"{GROUP}/memory.max": "max\n"}, PHYSICAL),
+        (V2, {f"{GROUP}/memory.max": f"{LIMIT}\n"}, LIMIT),
+        (V2, {"system.slice/memory.max": f"{LIMIT}\n"}, LIMIT),
+        (V1, {"memory/docker/abc/memory.limit_in_bytes": f"{LIMIT}\n"}, LIMIT),
         (V1, {"memory/docker/abc/memory.limit_in_bytes": f"{2**63 - 4096}\n"}, PHYSICAL),
     ],
 )
-def test_memory(tmp_path: Path, groups: str, files: Mapping[str, str], expected: int) -> None:
+def test_the_lowest_limit_applies_to_memory(
+    tmp_path: Path, groups: str, files: Mapping[str, str], expected: int
+) -> None:
     assert memory_bytes(make_files(tmp_path, groups, files)) == expected
 
 
-def test_without_control_groups(tmp_path: Path) -> None:
-    """As on systems other than Linux."""
+def test_without_control_groups_all_cores_and_memory_count(tmp_path: Path) -> None:
+    """Systems other than Linux have none."""
     assert (cores(tmp_path), memory_bytes(tmp_path)) == (ALL, PHYSICAL)
 
 
-def test_this_machine() -> None:
+def test_limits_of_this_machine_are_plausible() -> None:
     assert 0 < cores() <= (os.cpu_count() or 1)
     assert 0 < memory_bytes() <= PHYSICAL

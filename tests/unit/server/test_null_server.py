@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from workerlab.server.null.server import (
     FAULTS,
     MalformedRequest,
     NullRequest,
+    Response,
     ServerTally,
     final_response,
     read_request,
@@ -32,6 +33,10 @@ def read(head: bytes) -> NullRequest:
     return request
 
 
+def respond(head: bytes = GET, *, body_bytes: int = 12, fault: str = "") -> Response:
+    return response_to(*read(head)[1:], body_bytes, fault)
+
+
 @pytest.mark.parametrize(
     ("head", "keep", "confirm"),
     [
@@ -42,7 +47,9 @@ def read(head: bytes) -> NullRequest:
         (b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", True, True),
     ],
 )
-def test_whether_a_request_keeps_its_connection(head: bytes, keep: bool, confirm: bool) -> None:
+def test_the_version_and_the_connection_header_decide_whether_a_connection_is_kept(
+    head: bytes, keep: bool, confirm: bool
+) -> None:
     assert read(head) == NullRequest(len(head), keep, confirm, bodiless=False)
 
 
@@ -77,54 +84,50 @@ def test_a_request_is_read_once_it_is_complete(length: int, more: bytes) -> None
         b"GET / HTTP/1.1\r\n" + b"a" * 70_000,
     ],
 )
-def test_malformed_requests(data: bytes) -> None:
+def test_malformed_requests_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedRequest):
         read_request(data)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_request_or_malformed_or_incomplete(data: bytes) -> None:
-    try:
+    with suppress(MalformedRequest):
         request = read_request(data)
-    except MalformedRequest:
-        return
-    assert request is None or request.length <= len(data)
+        assert request is None or request.length <= len(data)
 
 
 @given(st.integers(0, 5000))
 def test_a_response_has_the_length_of_its_body(body_bytes: int) -> None:
-    response = response_to(*read(GET)[1:], body_bytes, "")
+    response = respond(body_bytes=body_bytes)
     head, _, body = response.data.partition(b"\r\n\r\n")
     assert len(body) == body_bytes
     assert b"Content-Length: %d" % body_bytes in head.split(b"\r\n")
     assert response.then == "keep"
 
 
-def test_a_response_follows_the_request() -> None:
-    """Unless it leaves closing to the client."""
-    closing = response_to(*read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "")
-    assert closing.then == "close"
+def test_a_response_follows_the_request_unless_the_client_must_close() -> None:
+    close = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
+    closing, left_open = respond(close), respond(close, fault="kept")
+    assert (closing.then, left_open.then) == ("close", "keep")
     assert b"\r\nConnection: close\r\n" in closing.data
-    kept = response_to(*read(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")[1:], 12, "")
-    assert b"\r\nConnection: keep-alive\r\n" in kept.data
-    assert response_to(*read(b"HEAD / HTTP/1.1\r\n\r\n")[1:], 12, "").data.endswith(b"\r\n\r\n")
-    assert response_to(*read(GET)[1:], 12, "") is response_to(*read(GET)[1:], 12, "")
-    left_open = response_to(*read(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")[1:], 12, "kept")
-    assert left_open.then == "keep"
     assert b"Connection" not in left_open.data
+    kept = respond(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+    assert b"\r\nConnection: keep-alive\r\n" in kept.data
+    assert respond(b"HEAD / HTTP/1.1\r\n\r\n").data.endswith(b"\r\n\r\n")
+    assert respond() is respond()
 
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 12, 1000])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_faulty_response_is_no_success(fault: str, body_bytes: int) -> None:
-    response = response_to(*read(GET)[1:], body_bytes, fault)
+    response = respond(body_bytes=body_bytes, fault=fault)
     _, end, body = response.data.partition(b"\r\n\r\n")
-    whole = response.data.startswith(b"HTTP/1.1 200 ") and bool(end) and len(body) == body_bytes
-    assert whole is (fault in ("", "kept"))
+    success = response.data.startswith(b"HTTP/1.1 200 ") and bool(end) and len(body) == body_bytes
+    assert success is (fault in ("", "kept"))
     assert (response.then == "keep") is (fault in ("", "kept", "status500"))
 
 
-def test_options() -> None:
+def test_options_are_read() -> None:
     options = parse(["--delay", "0.5,3", "--body-bytes", "440000", "--core", "1"])
     assert (options.delay, options.body_bytes) == ((0.5, 3.0), 440_000)
     assert (options.core, options.fault) == (1, "")
@@ -134,13 +137,12 @@ def test_options() -> None:
     "argv",
     [["--delay", "3,1"], ["--delay", "1"], ["--delay=-1,1"], ["--body-bytes=-1"], ["--fault", "x"]],
 )
-def test_invalid_options(argv: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_invalid_options_are_refused(argv: list[str]) -> None:
+    with pytest.raises(SystemExit, match=r"^2$"):
         parse(argv)
-    assert ended.value.code == 2
 
 
-def test_the_report(tmp_path: Path) -> None:
+def test_the_report_is_rewritten_with_the_latest_counts(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     tally = ServerTally(str(path))
     tally.requests, tally.delays_ns = 3, 1_500_000_000
