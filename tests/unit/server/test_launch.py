@@ -1,4 +1,4 @@
-"""The settings given to Gunicorn: here the timeout of a worker."""
+"""What a server is started with, and why one does not start."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def test_the_default_timeout_lets_bundled_apps_block_their_loop(
     tmp_path: Path, worker_class: str, sleep_s: float, timeout_s: int
 ) -> None:
     default = launch(tmp_path, Server(worker_class, 1, 1, 64, 10), App("x:app", sleep_s=sleep_s))
-    for case, expected in ((default, timeout_s), (replace(default, config="own.py"), None)):
-        serve._write_launch(case, serve.backend_of(case))
-        settings = json.loads((case.trial / "launch.json").read_text())
+    with_config = replace(default, config="own.py")
+    for launched, expected in ((default, timeout_s), (with_config, None)):
+        serve._write_launch(launched, serve.backend_of(launched))
+        settings = json.loads((launched.trial / "launch.json").read_text())
         assert settings["settings"].get("timeout") == expected
 
 
@@ -47,8 +48,8 @@ def test_another_callable_is_suggested(
     tmp_path: Path, target: str, source: str, why: str, advice: str
 ) -> None:
     (tmp_path / "shop.py").write_text(source)
-    case = launch(tmp_path, Server("sync", 1, 1, 64, 10), App(target, chdir=str(tmp_path)))
-    assert serve._next_step(case, f"it did not boot: {why}") == advice
+    launched = launch(tmp_path, Server("sync", 1, 1, 64, 10), App(target, chdir=str(tmp_path)))
+    assert serve._next_step(launched, f"it did not boot: {why}") == advice
 
 
 @pytest.mark.parametrize(
@@ -62,56 +63,55 @@ def test_another_callable_is_suggested(
         ("flask", "; install it for python3, or name the app's interpreter with --python"),
     ],
 )  # fmt: skip
-def test_the_next_step_depends_on_who_names_the_missing_module(
+def test_the_advice_depends_on_where_a_missing_module_is_named(
     tmp_path: Path, missing: str, advice: str
 ) -> None:
     app = App("shop.wsgi:app", chdir="/srv", env=(("DJANGO_SETTINGS_MODULE", "conf.tset"),))
-    case = replace(launch(tmp_path, Server("sync", 1, 1, 64, 10), app), python="python3")
-    assert serve._next_step(case, f"it ended: No module named '{missing}'") == advice
+    launched = replace(launch(tmp_path, Server("sync", 1, 1, 64, 10), app), python="python3")
+    assert serve._next_step(launched, f"it ended: No module named '{missing}'") == advice
+
+
+def why_not_started(place: Path, server: Server, target: str, source: str) -> str:
+    """The reason why this server does not start with an app of this source."""
+    for package in class_named(server.worker_class).packages:
+        pytest.importorskip(package)
+    (place / f"{target.partition(':')[0]}.py").write_text(source)
+    launched = launch(place, server, App(target, str(place)))
+    with pytest.raises(TrialFailed) as failure, serve.serve(launched):
+        pass
+    return str(failure.value)
 
 
 @pytest.mark.parametrize("preload", [False, True])
 def test_a_server_whose_app_hangs_during_import_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preload: bool
 ) -> None:
-    (tmp_path / "stuck.py").write_text("import threading\nthreading.Event().wait(99)\n")
     monkeypatch.setattr(serve, "BOOT_S", 5.0)
     server = Server("sync", 1, 1, 64, 10, preload=preload)
-    stuck = launch(tmp_path, server, App("stuck:app", str(tmp_path)))
-    with pytest.raises(TrialFailed) as failure, serve.serve(stuck):
-        pass
+    source = "import threading\nthreading.Event().wait(99)\n"
     expected = "stuck:app was not imported within 5 s; it was at stuck.py line 2: threading.Event"
-    assert str(failure.value).startswith(expected)
+    assert why_not_started(tmp_path, server, "stuck:app", source).startswith(expected)
 
 
-RESPAWNING = ("sync", "uvicorn-alone", "hypercorn")  # the others end with their workers
+EXITED = "the workers exited 3 times before loading the app"
 
 
 @pytest.mark.parametrize("name", ["sync", *SERVERS])
 def test_a_server_whose_workers_only_exit_says_why(tmp_path: Path, name: str) -> None:
-    for package in class_named(name).packages:
-        pytest.importorskip(package)
-    (tmp_path / "exits.py").write_text("import sys\nprint('SECRET is not set')\nsys.exit()\n")
-    exits = launch(tmp_path, Server(name, 2, 1, 128, 10), App("exits:app", str(tmp_path)))
-    with pytest.raises(TrialFailed) as failure, serve.serve(exits):
-        pass
-    ended = "the workers exited 3 times before loading the app"
-    expected = ended if name in RESPAWNING else "the server did not boot"
-    # True of one class, and of several with the same reason
-    assert str(failure.value) == f"{expected}: SECRET is not set"
+    source = "import sys\nprint('SECRET is not set')\nsys.exit()\n"
+    respawns = name in ("sync", "uvicorn-alone", "hypercorn")  # the others end with their workers
+    expected = EXITED if respawns else "the server did not boot"
+    why = why_not_started(tmp_path, Server(name, 2, 1, 128, 10), "exits:app", source)
+    assert why == f"{expected}: SECRET is not set"
 
 
 @pytest.mark.parametrize("name", ["sync", *SERVERS])
 def test_a_missing_module_is_named_under_any_server(tmp_path: Path, name: str) -> None:
-    for package in class_named(name).packages:
-        pytest.importorskip(package)
-    (tmp_path / "shop.py").write_text("import nowhere\n")
-    shop = launch(tmp_path, Server(name, 2, 1, 128, 10), App("shop:app", str(tmp_path)))
-    with pytest.raises(TrialFailed) as failure, serve.serve(shop):
-        pass
-    why, _, advice = str(failure.value).partition("; ")
-    ended = "the workers exited 3 times before loading the app"  # uvicorn starts others forever
-    expected = ended if name == "uvicorn-alone" else "the server did not boot"
+    server = Server(name, 2, 1, 128, 10)
+    failure = why_not_started(tmp_path, server, "shop:app", "import nowhere\n")
+    why, _, advice = failure.partition("; ")
+    # uvicorn restarts workers forever
+    expected = EXITED if name == "uvicorn-alone" else "the server did not boot"
     raised = "ModuleNotFoundError: No module named 'nowhere' (shop.py line 1)"
     assert why == f"{expected}: {raised}"
     assert advice.startswith("install it for ")

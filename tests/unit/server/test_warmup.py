@@ -18,22 +18,22 @@ from workerlab.server.warmup import (
 )
 
 
-def lone_times(take_s: Callable[[], float], *, bundled: bool = False) -> list[float]:
+def lone_times(next_s: Callable[[], float], *, bundled: bool = False) -> list[float]:
     lone_s: list[float] = []
     while not are_sufficient(lone_s, bundled=bundled):
-        lone_s.append(take_s())
+        lone_s.append(next_s())
     return lone_s
-
-
-BUNDLED = [(1.0, 1), (0.5, 1), (0.2, 3), (0.001, 5)]
-OTHER = [(20.0, MIN_LONE), (1.0, MIN_LONE), (0.125, 4), (0.001, MAX_LONE)]
 
 
 @pytest.mark.parametrize(
     ("bundled", "seconds", "count"),
-    [*((True, *case) for case in BUNDLED), *((False, *case) for case in OTHER)],
-)
-def test_an_app_is_asked_for_half_a_second_and_any_but_ours_three_times(
+    [
+        (True, 1.0, 1), (True, 0.5, 1), (True, 0.2, 3), (True, 0.001, 5),
+        (False, 20.0, MIN_LONE), (False, 1.0, MIN_LONE), (False, 0.125, 4),
+        (False, 0.001, MAX_LONE),
+    ],
+)  # fmt: skip
+def test_lone_requests_take_half_a_second_and_are_at_least_three_unless_the_app_is_bundled(
     bundled: bool, seconds: float, count: int
 ) -> None:
     assert len(lone_times(repeat(seconds).__next__, bundled=bundled)) == count
@@ -41,11 +41,11 @@ def test_an_app_is_asked_for_half_a_second_and_any_but_ours_three_times(
 
 @pytest.mark.parametrize("mean_s", [0.005, 0.05, 0.5, 5.0])
 @pytest.mark.parametrize("seed", range(20))
-def test_varying_times_are_repeated_until_the_mean_is_precise_or_time_is_up(
+def test_requests_are_repeated_until_their_mean_is_precise_or_time_is_up(
     mean_s: float, seed: int
 ) -> None:
-    chance = random.Random(seed)
-    lone_s = lone_times(lambda: chance.expovariate(1 / mean_s))
+    generator = random.Random(seed)
+    lone_s = lone_times(lambda: generator.expovariate(1 / mean_s))
     error = stdev(lone_s) / len(lone_s) ** 0.5 / fmean(lone_s)
     assert len(lone_s) == MAX_LONE or sum(lone_s) >= MAX_TOTAL_LONE_S or error <= MAX_LONE_ERROR
     assert MIN_LONE <= len(lone_s) <= MAX_LONE
