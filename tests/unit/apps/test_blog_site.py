@@ -232,10 +232,7 @@ def test_pages_without_posts_work_without_the_storage(
 
 
 def test_an_internal_error_is_logged_and_not_shown(
-    blog: Blog,
-    post: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    blog: Blog, post: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_fail(blog, monkeypatch, ZeroDivisionError("secret"), "post")
     with caplog.at_level(logging.ERROR):

@@ -30,10 +30,7 @@ from workerlab.server.inside.maps import HEADER_BYTES, SPANS, create_map
 
 ROOT = Path(__file__).resolve().parents[3]
 INSIDE = ROOT / "harness" / "workerlab" / "server" / "inside"
-FOREIGN = (
-    *sorted(INSIDE.glob("[!_]*.py")),
-    ROOT / "harness" / "workerlab" / "server" / "guard.py",
-)
+FOREIGN = (*sorted(INSIDE.glob("[!_]*.py")), ROOT / "harness" / "workerlab" / "server" / "guard.py")
 
 
 class Recording:
@@ -242,9 +239,7 @@ class Sent:
         self.messages.append((message["type"], self._recording.only.end_ns is None))
 
 
-def test_an_asgi_span_ends_with_the_last_body_and_not_with_the_app(
-    recording: Recording,
-) -> None:
+def test_an_asgi_span_ends_with_the_last_body_and_not_with_the_app(recording: Recording) -> None:
     async def run() -> None:
         background, finish = asyncio.Event(), asyncio.Event()
 
