@@ -1,4 +1,4 @@
-"""Lone requests: of an app that fails some or all of them, and of a mix of routes."""
+"""Lone requests: to an app that fails some or all of them, and to a mix of routes."""
 
 from __future__ import annotations
 
@@ -35,27 +35,30 @@ from workerlab.server.warmup import (
 
 RESET = 0
 LOGIN = "http://shop/login?to=/"
-OWN = App("own:app", "")
 
 
 @contextmanager
 def serving(
-    trial: Path, status_of: Callable[[str, str], int], text: bytes = b"text", app: App = OWN
+    trial: Path,
+    status_of: Callable[[str, str], int],
+    text: bytes = b"text",
+    mix: tuple[Route, ...] = (),
 ) -> Iterator[Running]:
-    """A server that answers `text` with the status of method and path; RESET: no answer."""
+    """A server that responds with `text` and the status for method and path; RESET: it does not
+    respond."""
 
-    class Answering(http.Handler):
+    class RespondWithStatus(http.Handler):
         def answer(self) -> None:
             if status := status_of(self.command, self.path):
-                place = {"Location": LOGIN} if status == HTTPStatus.FOUND else {}
-                self.respond(status, text, **place)
+                headers = {"Location": LOGIN} if status == HTTPStatus.FOUND else {}
+                self.respond(status, text, **headers)
             else:
                 self.reset()
 
     process: Any = SimpleNamespace(running=True)
-    with http.serving(Answering) as server:
+    with http.serving(RespondWithStatus) as server:
         yield Running(
-            launch=launch(trial, Server("sync", 1, 1, 64, 10), app),
+            launch=launch(trial, Server("sync", 1, 1, 64, 10), App("own:app", "", mix=mix)),
             process=process,
             host="127.0.0.1",
             port=server.server_port,
@@ -65,27 +68,33 @@ def serving(
 
 
 def in_turn(*statuses: int) -> Callable[[str, str], int]:
-    remaining = cycle(statuses)
-    return lambda *_: next(remaining)
+    next_status = cycle(statuses).__next__
+    return lambda *_: next_status()
 
 
-@pytest.mark.parametrize("wrong", [500, 404, RESET])
+def senders(server: Running) -> list[LoneSender]:
+    return [LoneSender(server, route) for route in routes_of(server.launch.app)]
+
+
+@pytest.mark.parametrize("failure", [500, 404, RESET])
 @pytest.mark.parametrize("share", [0.05, 0.3])
-def test_an_app_that_fails_sometimes_is_measured(tmp_path: Path, wrong: int, share: float) -> None:
-    chance = random.Random(7)
-    with serving(tmp_path, lambda *_: wrong if chance.random() < share else 200) as server:
-        lone = LoneSender(server, *routes_of(server.launch.app))
+def test_an_app_that_fails_sometimes_is_measured(
+    tmp_path: Path, failure: int, share: float
+) -> None:
+    generator = random.Random(7)
+    with serving(tmp_path, lambda *_: failure if generator.random() < share else 200) as server:
+        (sender,) = senders(server)
         for _ in range(60):
-            assert lone.time_request() > 0
-    assert lone.succeeded == 60
-    assert 0 < lone.failed < lone.succeeded
+            assert sender.time_request() > 0
+    assert sender.succeeded == 60
+    assert 0 < sender.failed < sender.succeeded
 
 
-def test_the_first_answer_may_fail(tmp_path: Path) -> None:
+def test_the_first_response_may_be_a_failure(tmp_path: Path) -> None:
     with serving(tmp_path, in_turn(500, 200, 200, 200)) as server:
-        (lone,) = lones(server)
-        lone.time_request()
-        assert (lone.succeeded, lone.failed) == (1, 1)
+        (sender,) = senders(server)
+        sender.time_request()
+        assert (sender.succeeded, sender.failed) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +107,9 @@ def test_the_first_answer_may_fail(tmp_path: Path) -> None:
          " intended)"),
         (500, "Traceback (most recent call last):\nZeroDivisionError: division by zero",
          "GET / returned 500, expected 200: ZeroDivisionError: division by zero"),
-        (
-            302,
-            "",
-            f"GET / returned 302, expected 200, with Location: {LOGIN} (use --expect-status 302"
-            " if that is intended, or --path '/login?to=/' to measure that page)",
-        ),
+        (302, "",
+         f"GET / returned 302, expected 200, with Location: {LOGIN} (use --expect-status 302"
+         " if that is intended, or --path '/login?to=/' to measure that page)"),
         (RESET, "", "no response to a first request ("),
     ],
 )  # fmt: skip
@@ -113,12 +119,12 @@ def test_an_app_that_always_fails_is_refused(
     (tmp_path / "server.log").write_text(f"{log}\n")
     requests = list[str]()
 
-    def always(_method: str, path: str) -> int:
+    def status_of(_method: str, path: str) -> int:
         requests.append(path)
         return status
 
-    with serving(tmp_path, always) as server, pytest.raises(TrialFailed) as failure:
-        LoneSender(server, *routes_of(server.launch.app)).time_request()
+    with serving(tmp_path, status_of) as server, pytest.raises(TrialFailed) as failure:
+        senders(server)[0].time_request()
     fault = failure.value.fault
     assert len(requests) == MAX_FAILURES
     assert (fault.kind, fault.detail) == ("answer", f"its log: {tmp_path / 'server.log'}")
@@ -126,26 +132,26 @@ def test_an_app_that_always_fails_is_refused(
     assert ("if that is intended" in fault.reason) == ("if that is intended" in sentence)
 
 
-def test_an_app_that_never_answers_is_refused(
+def test_an_app_that_never_responds_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warmup, "LONE_TIMEOUT_S", 0.6)
 
-    def late(_method: str, _path: str) -> int:
+    def respond_late(*_: str) -> int:
         time.sleep(1)
         return 200
 
-    with serving(tmp_path, late) as server, pytest.raises(TrialFailed) as failure:
-        LoneSender(server, *routes_of(server.launch.app)).time_request()
+    with serving(tmp_path, respond_late) as server, pytest.raises(TrialFailed) as failure:
+        senders(server)[0].time_request()
     assert failure.value.fault.reason == "no response to a first request within 1 s"
 
 
 def test_an_app_that_mostly_fails_is_refused(tmp_path: Path) -> None:
-    """After one good answer, as with a rate limit or a lost cache."""
+    """After one success, as with a rate limit or a lost cache."""
     with serving(tmp_path, in_turn(200, 500, 500, 500)) as server:
-        lone = LoneSender(server, *routes_of(server.launch.app))
+        (sender,) = senders(server)
         with pytest.raises(TrialFailed):
-            all(lone.time_request() for _ in range(60))
+            all(sender.time_request() for _ in range(60))
 
 
 # --- of a mix ----------------------------------------------------------------------------------
@@ -161,39 +167,34 @@ MIX = (
 def serving_mix(
     trial: Path, mix: tuple[Route, ...], requests: Counter[str]
 ) -> AbstractContextManager[Running]:
-    """A server that answers 404 for /missing, 500 for /broken, 302 for /moved, else 200."""
+    """A server that responds with 404 to /missing, 500 to /broken, 302 to /moved, else 200."""
     statuses = {"/missing": 404, "/broken": 500, "/moved": 302}
 
     def status_of(method: str, path: str) -> int:
         requests[f"{method} {path}"] += 1
         return statuses.get(path, 200)
 
-    return serving(trial, status_of, b"<h1>KeyError</h1> 'cart'", replace(OWN, mix=mix))
-
-
-def lones(server: Running) -> list[LoneSender]:
-    return [LoneSender(server, route) for route in routes_of(server.launch.app)]
+    return serving(trial, status_of, b"<h1>KeyError</h1> 'cart'", mix)
 
 
 def test_a_route_is_its_most_frequent_request_with_the_weight_of_all() -> None:
     first, posts, missing = routes_of(App(mix=MIX))
     assert (first.path, posts.path, missing.path) == ("/", "/post/2", "/missing")
     assert [first.weight, posts.weight, missing.weight] == pytest.approx([0.6, 0.3, 0.1])
-    own = App(path="/a", method="POST", headers=(("A", "b"),), expect_status=302)
-    (alone,) = routes_of(own)
-    assert alone == Route("/a", "POST", 1.0, (("A", "b"),), None, (302,))
+    app = App(path="/a", method="POST", headers=(("A", "b"),), expect_status=302)
+    assert routes_of(app) == (Route("/a", "POST", 1.0, (("A", "b"),), None, (302,)),)
 
 
 def test_lone_requests_go_round_the_routes(tmp_path: Path) -> None:
     requests = Counter[str]()
     with serving_mix(tmp_path, MIX, requests) as server:
-        send_lone_requests(server, lones(server))
-        weights, lone_s, begun_ns = server.lone_weights, server.lone_s, server.lone_begun_ns
-    assert weights == pytest.approx((0.6, 0.3, 0.1))
-    assert len(lone_s) == len(begun_ns) == sum(requests.values())
-    assert set(requests.values()) == {len(lone_s) // 3}
-    assert len(lone_s) // 3 >= MIN_LONE
-    assert begun_ns == sorted(begun_ns)
+        send_lone_requests(server, senders(server))
+    rounds = len(server.lone_s) // 3
+    assert server.lone_weights == pytest.approx((0.6, 0.3, 0.1))
+    assert len(server.lone_s) == len(server.lone_begun_ns) == sum(requests.values())
+    assert set(requests.values()) == {rounds}
+    assert rounds >= MIN_LONE
+    assert server.lone_begun_ns == sorted(server.lone_begun_ns)
 
 
 def test_a_lone_request_during_a_pause_is_repeated(
@@ -207,24 +208,24 @@ def test_a_lone_request_during_a_pause_is_repeated(
 
     monkeypatch.setattr(PauseWatch, "paused_since", paused)
     with serving(tmp_path, lambda *_: 200) as server:
-        send_lone_requests(server, lones(server))
+        send_lone_requests(server, senders(server))
     assert server.lone_begun_ns == [starts_ns[2], *starts_ns[4:]]
 
 
-def test_repeated_pauses_do_not_repeat_requests_forever(
+def test_constant_pauses_do_not_repeat_requests_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PauseWatch, "paused_since", lambda *_: True)
     requests = Counter[str]()
     with serving_mix(tmp_path, MIX, requests) as server:
-        send_lone_requests(server, lones(server))
+        send_lone_requests(server, senders(server))
     assert sum(requests.values()) == len(server.lone_s) * (1 + MAX_PAUSE_RETRIES)
 
 
-def test_routes_that_never_answer_as_expected_are_reported_together(tmp_path: Path) -> None:
+def test_routes_that_never_respond_as_expected_are_reported_together(tmp_path: Path) -> None:
     mix = (*MIX, Route("/broken"), Route("/missing", name="lost"), Route("/moved"))
     with serving_mix(tmp_path, mix, Counter()) as server, pytest.raises(TrialFailed) as failure:
-        first_responses_s(lones(server), None)
+        first_responses_s(senders(server), None)
     fault = failure.value.fault
     assert fault.kind == "answer"
     assert fault.reason == (
@@ -236,8 +237,7 @@ def test_routes_that_never_answer_as_expected_are_reported_together(tmp_path: Pa
 
 
 def test_lone_times_of_a_mix_are_weighted_means_of_each_round() -> None:
-    plain = Record("one", None, lone_s=(1.0, 2.0, 3.0, 2.0))
-    assert plain.alone_s == plain.lone_s
-    mixed = replace(plain, lone_weights=(0.75, 0.25))
-    assert mixed.alone_s == pytest.approx((1.25, 2.75))
+    single = Record("one", None, lone_s=(1.0, 2.0, 3.0, 2.0))
+    assert single.alone_s == single.lone_s
+    assert replace(single, lone_weights=(0.75, 0.25)).alone_s == pytest.approx((1.25, 2.75))
     assert Record("none", None, lone_weights=(0.75, 0.25)).alone_s == ()
