@@ -1,4 +1,4 @@
-"""Timing accept(), whoever calls it and however the socket is wrapped."""
+"""Timing accept(), for every caller and every wrapper of the socket."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from workerlab.server.inside import probe
+
+pytestmark = pytest.mark.usefixtures("_restored_probe")
 
 
 @pytest.fixture
@@ -22,18 +25,14 @@ def listener() -> Iterator[socket.socket]:
         yield listening
 
 
-@pytest.fixture(autouse=True)
-def accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "accepted", {})
-
-
-def timing(*listeners: Any) -> dict[int, int]:
-    probe.time_accepts(SimpleNamespace(sockets=listeners))
+def time_accepts(listener: Any) -> dict[int, int]:
+    """The times of its accepts from now on, by the client's port."""
+    probe.time_accepts(SimpleNamespace(sockets=[listener]))
     return probe.accepted
 
 
 def connected(listener: socket.socket, port: int = 0) -> socket.socket:
-    """A client, from `port`, that resets when it closes: its port is free again at once."""
+    """A client on `port` that closes with a reset, which frees its port at once."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -42,8 +41,8 @@ def connected(listener: socket.socket, port: int = 0) -> socket.socket:
     return client
 
 
-def test_an_accept_is_noted_by_its_clients_port(listener: socket.socket) -> None:
-    accepted = timing(listener)
+def test_an_accept_is_recorded_by_its_clients_port(listener: socket.socket) -> None:
+    accepted = time_accepts(listener)
     with connected(listener) as client:
         before = time.monotonic_ns()
         assert accepted == {}
@@ -55,8 +54,8 @@ def test_an_accept_is_noted_by_its_clients_port(listener: socket.socket) -> None
             assert before <= accepted[address[1]] <= time.monotonic_ns()
 
 
-def test_the_newest_connection_of_a_port_counts(listener: socket.socket) -> None:
-    accepted = timing(listener)
+def test_the_latest_connection_of_a_port_counts(listener: socket.socket) -> None:
+    accepted = time_accepts(listener)
     with connected(listener) as client:
         port = client.getsockname()[1]
         listener.accept()[0].close()
@@ -67,19 +66,20 @@ def test_the_newest_connection_of_a_port_counts(listener: socket.socket) -> None
     assert accepted != first
 
 
-def test_a_failed_accept_is_not_noted(listener: socket.socket) -> None:
-    accepted = timing(listener)
+def test_a_failed_accept_is_not_recorded(listener: socket.socket) -> None:
+    accepted = time_accepts(listener)
     listener.setblocking(False)
     with pytest.raises(BlockingIOError):
         listener.accept()
     assert accepted == {}
 
 
-def test_existing_holders_of_the_socket_are_timed(listener: socket.socket) -> None:
-    """An accept method that was looked up before, and the event loop."""
-    accept, number = listener.accept, listener.fileno()
-    accepted = timing(listener)
-    assert listener.fileno() == number
+def test_an_accept_method_looked_up_earlier_and_the_event_loop_are_timed(
+    listener: socket.socket,
+) -> None:
+    accept, fd = listener.accept, listener.fileno()
+    accepted = time_accepts(listener)
+    assert listener.fileno() == fd
     with connected(listener):
         accept()[0].close()
     assert len(accepted) == 1
@@ -96,7 +96,7 @@ def test_existing_holders_of_the_socket_are_timed(listener: socket.socket) -> No
 
 
 class Wrapped:
-    """A socket inside another object, under an attribute that a wrapper uses."""
+    """A socket in an attribute of another object."""
 
     def __init__(self, name: str, sock: Any) -> None:
         setattr(self, name, sock)
@@ -113,37 +113,32 @@ def test_a_wrapped_socket_is_timed(listener: socket.socket, names: list[str]) ->
     outer: Any = listener
     for name in reversed(names):
         outer = Wrapped(name, outer)
-    assert probe.innermost(outer) is listener
-    accepted = timing(outer)
+    accepted = time_accepts(outer)
     with connected(listener):
         outer.accept()[0].close()
     assert len(accepted) == 1
 
 
-def test_a_socket_that_cannot_be_timed_serves_on(listener: socket.socket) -> None:
+def test_a_socket_that_cannot_be_timed_still_accepts(listener: socket.socket) -> None:
     """The class of a bare C socket cannot be replaced."""
-    bare = _socket.socket(fileno=listener.detach())
-    accepted = timing(bare)
-    try:
-        with socket.socket() as client:
-            client.connect(bare.getsockname())
-            handle, _ = bare._accept()  # type: ignore[attr-defined]
-            socket.close(handle)
-    finally:
-        bare.close()
+    with closing(_socket.socket(fileno=listener.detach())) as bare, socket.socket() as client:
+        accepted = time_accepts(bare)
+        client.connect(bare.getsockname())
+        fd, _ = bare._accept()  # type: ignore[attr-defined]
+        socket.close(fd)
     assert accepted == {}
 
 
 @pytest.mark.parametrize("other", [None, object(), SimpleNamespace(family=socket.AF_INET)])
 def test_other_objects_are_ignored(other: object) -> None:
-    assert timing(other) == {}
+    assert time_accepts(other) == {}
 
 
-def test_a_listener_without_ports_serves_on(tmp_path: Any) -> None:
+def test_accepts_of_a_listener_without_ports_are_not_recorded(tmp_path: Any) -> None:
     with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as client:
         listening.bind(str(tmp_path / "socket"))
         listening.listen()
-        accepted = timing(listening)
+        accepted = time_accepts(listening)
         client.connect(str(tmp_path / "socket"))
         listening.accept()[0].close()
     assert accepted == {}

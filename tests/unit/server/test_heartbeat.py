@@ -1,4 +1,4 @@
-"""The heartbeat on real loops: what a late beat shows, and what it must leave alone."""
+"""The heartbeat on real loops: what explains a late beat, and what the heart must not change."""
 
 from __future__ import annotations
 
@@ -26,87 +26,84 @@ from workerlab.server.inside import families, heartbeat, waits
 from workerlab.server.inside.maps import BEATS, HEADER_BYTES, Ring, shrink
 
 MS = 1_000_000
-pytestmark = pytest.mark.skipif(
-    not waits.counts_waits(), reason="this kernel does not say how long a thread waits for a core"
-)
+pytestmark = [
+    pytest.mark.usefixtures("_no_fork_hooks"),
+    pytest.mark.skipif(not waits.counts_waits(), reason="this kernel does not count waits"),
+]
 
 
-@pytest.fixture(autouse=True)
-def _no_fork_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork hooks cannot be unregistered."""
-    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+def beat_after(directory: Path, work: Callable[[], None]) -> Beat:
+    """The first beat after `work`, which a loop with a heartbeat runs once."""
 
-
-def beat_after(place: Path, work: Callable[[], None]) -> Beat:
-    """The first beat after `work`, which a beating loop runs once."""
-
-    async def beats_pass(count: int) -> None:
-        before = len(read_beats(place).beats)
-        while len(read_beats(place).beats) < before + count:
+    async def wait_for_beats(count: int) -> None:
+        before = len(read_beats(directory).beats)
+        while len(read_beats(directory).beats) < before + count:
             await asyncio.sleep(0.005)
 
     async def main() -> int:
-        heartbeat.start(families.asyncio_loop(asyncio.get_running_loop()), str(place))
-        await beats_pass(2)
+        heartbeat.start(families.asyncio_loop(asyncio.get_running_loop()), str(directory))
+        await wait_for_beats(2)
         work()
         ended_ns = time.monotonic_ns()
-        await beats_pass(3)
+        await wait_for_beats(3)
         return ended_ns
 
     ended_ns = asyncio.run(main())
-    beats = read_beats(place).beats
+    beats = read_beats(directory).beats
     assert {beat.pid for beat in beats} == {os.getpid()}
     return min((beat for beat in beats if beat.at_ns >= ended_ns), key=lambda beat: beat.at_ns)
 
 
 def waited_ns() -> int:
-    """Time that threads of pytest have waited for a core."""
+    """Nanoseconds that the threads of this process have waited for a core."""
     tasks = Path("/proc/self/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks)
 
 
-def undisturbed(place: Path, work: Callable[[], None], *, alone: bool = False) -> tuple[Beat, int]:
-    """A beat after `work` without a machine pause; `alone`: nor CPU of another thread of pytest.
-    And the nanoseconds that threads waited for a core meanwhile."""
+def undisturbed_beat(
+    directory: Path, work: Callable[[], None], *, single_thread: bool = False
+) -> tuple[Beat, int]:
+    """A beat after `work` without a pause of the machine or, if `single_thread`, CPU of another
+    thread of this process; and the nanoseconds that threads waited for a core meanwhile."""
     disturbances = []
-    with stand_still(place / "watched") as machine:
+    with stand_still(directory / "watched") as machine:
         for number in range(20):
-            (directory := place / str(number)).mkdir()
+            (attempt := directory / str(number)).mkdir()
             began_ns, others_ns = time.monotonic_ns(), process_time_ns() - thread_time_ns()
-            before_ns = waited_ns()
-            beat = beat_after(directory, work)
-            during_ns = waited_ns() - before_ns
+            waited_before_ns = waited_ns()
+            beat = beat_after(attempt, work)
+            wait_ns = waited_ns() - waited_before_ns
             others_ns = process_time_ns() - thread_time_ns() - others_ns
-            assert beat.late_ns >= 179 * MS  # it was due 20 ms after the one before at the latest
+            assert beat.late_ns >= 179 * MS  # it was due 20 ms after the previous one at the latest
             assert beat.length_ns >= beat.late_ns
             if machine.between(began_ns, time.monotonic_ns()):
-                disturbances.append("the machine stood still")
-            elif alone and others_ns > MS:
+                disturbances.append("the machine paused")
+            elif single_thread and others_ns > MS:
                 disturbances.append(f"other threads computed for {others_ns / MS:.0f} ms")
             else:
-                return beat, during_ns
+                return beat, wait_ns
     pytest.skip(f"disturbed each time: {', '.join(disturbances)}")
 
 
 def test_a_call_that_sleeps_makes_the_next_beat_late(tmp_path: Path) -> None:
-    """While the thread sleeps it neither computes nor waits for a core."""
-    late, by_others_ns = undisturbed(tmp_path, lambda: time.sleep(0.2), alone=True)
-    assert unexplained_ns(late) >= 170 * MS - by_others_ns
+    """A thread that sleeps neither computes nor waits for a core."""
+    beat, wait_ns = undisturbed_beat(tmp_path, lambda: time.sleep(0.2), single_thread=True)
+    assert unexplained_ns(beat) >= 170 * MS - wait_ns
 
 
 Timers = list[tuple[float, Callable[[], None]]]
 
 
-def heart_in(place: Path) -> tuple[heartbeat.Heart, Timers]:
-    """A heart with room for four beats that has begun, and the timers that it has asked for."""
+def start_heart(directory: Path) -> tuple[heartbeat.Heart, Timers]:
+    """A heart with a ring of four beats, and the timers that it schedules."""
     timers: Timers = []
-    heart = heartbeat.Heart(Ring(str(place), BEATS, 4), lambda *timer: timers.append(timer))
+    heart = heartbeat.Heart(Ring(str(directory), BEATS, 4), lambda *timer: timers.append(timer))
     heart.begin()
     return heart, timers
 
 
 def test_the_beat_after_a_late_one_comes_soon(tmp_path: Path) -> None:
-    heart, timers = heart_in(tmp_path)
+    heart, timers = start_heart(tmp_path)
     time.sleep(0.05)
     heart.beat()
     intervals_ns = [heartbeat.INTERVAL_NS, heartbeat.LATE_INTERVAL_NS]
@@ -114,142 +111,137 @@ def test_the_beat_after_a_late_one_comes_soon(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def compute_and_live() -> Iterator[Callable[[], None]]:
+def compute_in_live_thread() -> Iterator[Callable[[], None]]:
     """Starts a thread that computes for 0.4 s and lives until the test ends."""
-    ends, threads = threading.Event(), []
+    test_ended, threads = threading.Event(), []
 
-    def begin() -> None:
+    def start_thread() -> None:
         computed = threading.Event()
 
-        def computing() -> None:
+        def compute_and_wait() -> None:
             compute(0.4)
             computed.set()
-            ends.wait()
+            test_ended.wait()
 
-        def counted() -> bool:
-            """All CPU of a sleeping thread has been counted."""
+        def is_counted() -> bool:
+            """The kernel has counted all CPU of a thread that sleeps."""
             stat = Path(f"/proc/self/task/{thread.native_id}/stat").read_text()
             return computed.is_set() and stat.rpartition(")")[2].split()[0] == "S"
 
-        threads.append(thread := threading.Thread(target=computing))
+        threads.append(thread := threading.Thread(target=compute_and_wait))
         thread.start()
-        until(counted, "it has computed")
+        until(is_counted, "the thread has computed")
 
-    yield begin
-    ends.set()
+    yield start_thread
+    test_ended.set()
     for thread in threads:
         thread.join()
 
 
 def test_cpu_of_the_loop_explains_a_late_beat(tmp_path: Path) -> None:
-    longest, _ = undisturbed(tmp_path, lambda: compute(0.2))
-    assert unexplained_ns(longest) < 100 * MS
-    assert longest.cpu_ns >= 199 * MS
+    beat, _ = undisturbed_beat(tmp_path, lambda: compute(0.2))
+    assert unexplained_ns(beat) < 100 * MS
+    assert beat.cpu_ns >= 199 * MS
 
 
 def test_cpu_of_another_thread_explains_a_late_beat(
-    tmp_path: Path, compute_and_live: Callable[[], None]
+    tmp_path: Path, compute_in_live_thread: Callable[[], None]
 ) -> None:
-    """The loop waits for it, as for the GIL."""
-    longest, _ = undisturbed(tmp_path, compute_and_live)
-    assert unexplained_ns(longest) < 100 * MS
-    assert longest.others_cpu_ns >= 399 * MS
+    """The loop waits for that thread, as for the GIL."""
+    beat, _ = undisturbed_beat(tmp_path, compute_in_live_thread)
+    assert unexplained_ns(beat) < 100 * MS
+    assert beat.others_cpu_ns >= 399 * MS
 
 
-def gone_after_computing() -> None:
-    thread = threading.Thread(target=compute, args=(0.2,))
-    thread.start()
+def wait_for_end(thread: threading.Thread) -> None:
+    """Returns once the kernel no longer lists the thread."""
     thread.join()
     while os.path.exists(f"{waits.TASKS}/{thread.native_id}"):
         time.sleep(0.001)
 
 
+def compute_in_ended_thread() -> None:
+    thread = threading.Thread(target=compute, args=(0.2,))
+    thread.start()
+    wait_for_end(thread)
+
+
 def test_an_ended_thread_may_have_held_the_gil_all_the_time(tmp_path: Path) -> None:
-    """Its time waiting for a core is unknown."""
-    longest = beat_after(tmp_path, gone_after_computing)
-    assert longest.late_ns >= 179 * MS
-    assert longest.others_queued_ns >= longest.late_ns
-    assert unexplained_ns(longest) == 0
+    """Its wait for a core is unknown."""
+    beat = beat_after(tmp_path, compute_in_ended_thread)
+    assert beat.late_ns >= 179 * MS
+    assert beat.others_queued_ns >= beat.late_ns
+    assert unexplained_ns(beat) == 0
 
 
 def test_cpu_before_the_first_beat_does_not_hide_an_ended_thread(
-    tmp_path: Path, compute_and_live: Callable[[], None]
+    tmp_path: Path, compute_in_live_thread: Callable[[], None]
 ) -> None:
-    compute_and_live()
-    longest = beat_after(tmp_path, gone_after_computing)
-    assert longest.others_cpu_ns >= 190 * MS
-    assert longest.others_queued_ns == longest.length_ns
+    compute_in_live_thread()
+    beat = beat_after(tmp_path, compute_in_ended_thread)
+    assert beat.others_cpu_ns >= 190 * MS
+    assert beat.others_queued_ns == beat.length_ns
 
 
 def test_cpu_in_small_parts_does_not_hide_an_ended_thread(
-    tmp_path: Path, compute_and_live: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, compute_in_live_thread: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads are examined one by one only after a beat in which they computed much."""
-    heart, _ = heart_in(tmp_path)
-    with monkeypatch.context() as much:
-        much.setattr(heartbeat, "OTHERS_CPU_NS", 60_000 * MS)
-        compute_and_live()
+    """Threads are read one by one only after a beat in which they used much CPU."""
+    heart, _ = start_heart(tmp_path)
+    with monkeypatch.context() as high_threshold:
+        high_threshold.setattr(heartbeat, "OTHERS_CPU_NS", 60_000 * MS)
+        compute_in_live_thread()
         heart.beat()
-    gone_after_computing()
+    compute_in_ended_thread()
     heart.beat()
     (_, beat) = read_beats(tmp_path).beats
     assert beat.others_queued_ns == beat.length_ns
 
 
 def test_other_threads_are_tracked_while_they_live() -> None:
-    others, ends = waits.OtherThreads(), threading.Event()
-    thread = threading.Thread(target=ends.wait)
+    others, may_end = waits.OtherThreads(), threading.Event()
+    thread = threading.Thread(target=may_end.wait)
     thread.start()
     others.queued_ns(0)
     assert str(thread.native_id) in others.threads
     assert str(threading.get_native_id()) not in others.threads
-    (handle, _, _) = others.threads[str(thread.native_id)]
-    ends.set()
-    thread.join()
-    while os.path.exists(f"{waits.TASKS}/{thread.native_id}"):
-        time.sleep(0.001)
+    fd, _, _ = others.threads[str(thread.native_id)]
+    may_end.set()
+    wait_for_end(thread)
     assert others.queued_ns(0) is not None
     assert str(thread.native_id) not in others.threads
     with pytest.raises(OSError, match="descriptor"):
-        os.fstat(handle)
+        os.fstat(fd)
 
 
-@pytest.mark.parametrize(("fired", "left"), [(1, 1), (6, 4)], ids=["half full", "full"])
+@pytest.mark.parametrize(("count", "kept"), [(1, 1), (6, 4)], ids=["half full", "full"])
 def test_a_ring_keeps_the_last_beats_and_is_shrunk_to_them(
-    tmp_path: Path, fired: int, left: int
+    tmp_path: Path, count: int, kept: int
 ) -> None:
-    _, timers = heart_in(tmp_path)
-    for _ in range(fired):
+    _, timers = start_heart(tmp_path)
+    beats = list[Beat]()
+    for _ in range(count):
         timers.pop()[1]()
+        beats.append(read_beats(tmp_path).beats[-1])
     result = read_beats(tmp_path)
-    assert result.cut == ((os.getpid(),) if fired > left else ())
-    moments = [beat.at_ns for beat in result.beats]
-    assert len(moments) == left
-    assert moments == sorted(moments)
+    assert result.cut == ((os.getpid(),) if count > kept else ())
+    assert result.beats == tuple(beats[-kept:])
+    assert beats == sorted(beats, key=lambda beat: beat.at_ns)
     shrink(tmp_path)
     assert read_beats(tmp_path) == result
     (path,) = tmp_path.iterdir()
-    assert path.stat().st_size == HEADER_BYTES + left * BEATS.record.size
-
-
-def test_a_full_ring_overwrites_its_oldest_beat(tmp_path: Path) -> None:
-    _, timers = heart_in(tmp_path)
-    for _ in range(6):
-        timers.pop()[1]()
-    before = read_beats(tmp_path).beats
-    timers.pop()[1]()
-    assert read_beats(tmp_path).beats[:3] == before[1:]
+    assert path.stat().st_size == HEADER_BYTES + kept * BEATS.record.size
 
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME")
 
 
 def test_no_request_is_kept_alive_by_its_context(tmp_path: Path) -> None:
-    """A timer keeps the context it is made in, and the first is made in that of a request."""
+    """A timer keeps the context in which it is made: for the first one, that of a request."""
     names: list[str | None] = []
 
     async def main() -> None:
-        NAME.set("the first request's")
+        NAME.set("first request")
         loop = families.asyncio_loop(asyncio.get_running_loop())
         loop.schedule(0.0, lambda: names.append(NAME.get(None)))
         while not names:
@@ -265,15 +257,15 @@ def test_without_a_loop_nothing_is_recorded(worker: Any, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unavailable_without_kernel_statistics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("text", ["0 0 0\n", "\n", None])
+def test_waits_are_unavailable_without_kernel_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
 ) -> None:
-    off = tmp_path / "schedstat"
-    for path, text in ((off, "0 0 0\n"), (off, "\n"), (tmp_path / "none", None)):
-        if text is not None:
-            path.write_text(text)
-        monkeypatch.setattr(waits, "SCHEDSTAT", str(path))
-        assert not waits.counts_waits()
+    path = tmp_path / "schedstat"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(waits, "SCHEDSTAT", str(path))
+    assert not waits.counts_waits()
 
 
 # --- processes --------------------------------------------------------------------------------
@@ -289,7 +281,7 @@ FORKING = """
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     child = os.fork()
-    loop.call_later(0.1, done.set_result, None)  # both go on with the loop
+    loop.call_later(0.1, done.set_result, None)  # both processes run the loop
     await done
     if not child:
         os._exit(0)
@@ -303,14 +295,14 @@ asyncio.run(main())
 """
 
 
-def test_it_is_off_in_children_the_app_forks(tmp_path: Path) -> None:
-    """A child that goes on with the loop would write into its parent's map."""
+def test_the_heart_stops_in_children_that_the_app_forks(tmp_path: Path) -> None:
+    """A child that runs the loop would write into its parent's map."""
     with python(PROLOGUE + FORKING, tmp_path, isolated=False) as process:
         process.communicate(timeout=LONG_S)
     assert process.returncode == 0
     beats = read_beats(tmp_path).beats
     assert {beat.pid for beat in beats} == {process.pid}
-    for before, after in pairwise(beats):  # one process wrote them
+    for before, after in pairwise(beats):  # only one process wrote them
         assert after.at_ns - before.at_ns == pytest.approx(after.length_ns, abs=1000)
 
 

@@ -1,4 +1,4 @@
-"""The probe: what it records, when, and what it must not change."""
+"""The probe: what it records, and what it must not change."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import threading
 import wsgiref.util
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
@@ -25,26 +26,26 @@ from tests.builders.conditions import LONG_S
 from tests.builders.processes import python
 from workerlab.model.evidence import Span, Spans
 from workerlab.observe.spans import read_spans
-from workerlab.server.inside import probe
+from workerlab.server.inside import costs, probe
 from workerlab.server.inside.maps import HEADER_BYTES, SPANS, create_map
 
-ROOT = Path(__file__).resolve().parents[3]
-INSIDE = ROOT / "harness" / "workerlab" / "server" / "inside"
-FOREIGN = (*sorted(INSIDE.glob("[!_]*.py")), ROOT / "harness" / "workerlab" / "server" / "guard.py")
+INSIDE = Path(probe.__file__).parent
+GUARD = INSIDE.parent / "guard.py"
 
 
 class Recording:
-    """The probe, started in this process, and the spans in its map so far."""
+    """The probe in this process, and the spans in its maps so far."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.first_requests = 0
 
     def begin(self, capacity: int = 64, *, names: bool = False, keepalive: bool = False) -> None:
-        probe.start(str(self.directory), capacity, self._first, names=names, keepalive=keepalive)
+        def first_request() -> None:
+            self.first_requests += 1
 
-    def _first(self) -> None:
-        self.first_requests += 1
+        directory = str(self.directory)
+        probe.start(directory, capacity, first_request, names=names, keepalive=keepalive)
 
     def read(self) -> Spans:
         return read_spans(self.directory)
@@ -59,21 +60,15 @@ class Recording:
         return span
 
     @property
-    def map(self) -> Path:
-        (path,) = self.directory.glob("spans-*.map")
-        return path
+    def maps(self) -> list[Path]:
+        return list(self.directory.glob("spans-*.map"))
 
 
 @pytest.fixture
-def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recording:
-    for name in ("cells", "take", "first_request", "has_names", "look_up"):
-        monkeypatch.setattr(probe, name, getattr(probe, name))
-    monkeypatch.setattr(probe, "accepted", {})
-    # Fork hooks cannot be unregistered and would run in every later child
-    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
-    started = Recording(tmp_path)
-    started.begin()
-    return started
+def recording(tmp_path: Path, _restored_probe: None) -> Recording:
+    recording = Recording(tmp_path)
+    recording.begin()
+    return recording
 
 
 def ended(span: Span) -> bool:
@@ -84,7 +79,7 @@ def ended(span: Span) -> bool:
 
 
 def wsgi(body: Any, handled: tuple[object, ...] = (), environ: dict[str, Any] | None = None) -> Any:
-    """What the server gets from a probed app that returns `body`."""
+    """The body that the server gets from a probed app that returns `body`."""
     return probe.wrap_wsgi(lambda *_: body, handled)(environ or {}, lambda *_: None)
 
 
@@ -117,39 +112,28 @@ def test_a_body_ends_when_it_is_closed(
     assert recording.only.pid == os.getpid()
 
 
-def test_the_apps_own_close_is_called_first(recording: Recording) -> None:
-    end_times = []
-
+def test_a_span_ends_after_the_bodys_own_close_even_if_that_raises(recording: Recording) -> None:
     class Body(list[bytes]):
         def close(self) -> None:
-            end_times.append(recording.only.end_ns)
-
-    wsgi(Body([b"x"])).close()
-    assert end_times == [None]
-    assert ended(recording.only)
-
-
-def test_a_close_that_raises_still_ends_the_span(recording: Recording) -> None:
-    class Body(list[bytes]):
-        def close(self) -> None:
+            assert recording.only.end_ns is None
             raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        wsgi(Body()).close()
+        wsgi(Body([b"x"])).close()
     assert ended(recording.only)
 
 
-def test_length_and_attributes_pass_through(recording: Recording) -> None:
+@pytest.mark.usefixtures("recording")
+def test_length_and_attributes_pass_through() -> None:
     class Body(list[bytes]):
         name = "report.pdf"
 
     body = wsgi(Body([b"one", b"two"]))
     assert len(body) == 2
     assert body.name == "report.pdf"
-    endless, plain = wsgi(stream()), wsgi([])
+    assert not hasattr(body, "fileno")
     with pytest.raises(TypeError):
-        len(endless)
-    assert not hasattr(plain, "fileno")
+        len(wsgi(stream()))
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1)])
@@ -183,7 +167,7 @@ def test_a_file_wrapper_is_returned_unchanged(recording: Recording, kind: type[A
     ],
     ids=["a file without close", "a function"],
 )
-def test_other_file_wrappers_end_when_they_are_closed(
+def test_spans_with_other_file_wrappers_end_when_the_body_is_closed(
     recording: Recording, body: Any, kind: Callable[..., Any]
 ) -> None:
     wsgi(body, environ={"wsgi.file_wrapper": kind}).close()
@@ -227,69 +211,57 @@ async def receive() -> dict[str, Any]:
     return {"type": "http.request"}
 
 
-class Sent:
-    """A server's `send`: each message type, and whether the span was open at that moment."""
+class Send:
+    """A server's `send`; `messages`: the type of each, and whether the span was open."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self.messages: list[tuple[str, bool]] = []
 
     async def __call__(self, message: dict[str, Any]) -> None:
-        await asyncio.sleep(0)  # like a server that waits for its client
+        await asyncio.sleep(0)  # as a server waits for its client
         self.messages.append((message["type"], self._recording.only.end_ns is None))
-
-
-def test_an_asgi_span_ends_with_the_last_body_and_not_with_the_app(recording: Recording) -> None:
-    async def run() -> None:
-        background, finish = asyncio.Event(), asyncio.Event()
-
-        async def app(_scope: Any, _receive: Any, send: Any) -> None:
-            await send(START)
-            await send(body_message(more=True))
-            assert recording.only.end_ns is None
-            await send(body_message())
-            background.set()
-            await finish.wait()
-
-        sent = Sent(recording)
-        serving = asyncio.create_task(probe.wrap_asgi(app)(HTTP, receive, sent))
-        await background.wait()
-        end_ns = recording.only.end_ns
-        assert ended(recording.only)
-        finish.set()
-        await serving
-        assert recording.only.end_ns == end_ns
-        assert sent.messages == [("http.response.start", True)] + 2 * [("http.response.body", True)]
-
-    asyncio.run(run())
 
 
 def serve_asgi(app: Any, send: Any, scope: Any = HTTP, wrap: Any = probe.wrap_asgi) -> None:
     asyncio.run(wrap(app)(scope, receive, send))
 
 
+def test_an_asgi_span_ends_with_the_last_body_and_not_with_the_app(recording: Recording) -> None:
+    ends_ns = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send(START)
+        await send(body_message(more=True))
+        assert recording.only.end_ns is None
+        await send(body_message())
+        ends_ns.append(recording.only.end_ns)
+
+    send = Send(recording)
+    serve_asgi(app, send)
+    assert ends_ns == [recording.only.end_ns]
+    assert ended(recording.only)
+    assert send.messages == [("http.response.start", True)] + 2 * [("http.response.body", True)]
+
+
 @pytest.mark.parametrize(
     ("message", "ends"),
     [
-        (body_message(), True),
         ({"type": "http.response.pathsend", "path": "/x"}, True),
         ({"type": "http.response.debug"}, False),
         ({**START, "trailers": True}, False),
     ],
-    ids=["last body", "pathsend", "debug", "trailers"],
+    ids=["pathsend", "debug", "trailers"],
 )
-def test_messages_that_end_an_asgi_span_before_the_app_ends(
+def test_of_other_messages_only_a_whole_file_ends_an_asgi_span(
     recording: Recording, message: dict[str, Any], ends: bool
 ) -> None:
-    after = []
-
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         await send(START)
         await send(message)
-        after.append(recording.only.end_ns is not None)
+        assert (recording.only.end_ns is not None) is ends
 
-    serve_asgi(app, Sent(recording))
-    assert after == [ends]
+    serve_asgi(app, Send(recording))
     assert ended(recording.only)
 
 
@@ -327,16 +299,17 @@ def test_an_asgi_app_that_ends_without_a_body_ends_the_span(
     assert ended(recording.only)
 
 
+@pytest.mark.parametrize("wrap", [probe.wrap_asgi, costs.wrap_asgi])
 @pytest.mark.parametrize("kind", ["websocket", "lifespan"])
-def test_other_asgi_scopes_are_not_recorded(recording: Recording, kind: str) -> None:
-    given = []
+def test_other_asgi_scopes_are_not_recorded(recording: Recording, kind: str, wrap: Any) -> None:
+    received = []
 
     async def app(*arguments: Any) -> None:
-        given.extend(arguments)
+        received.extend(arguments)
 
-    arguments = ({"type": kind}, receive, Sent(recording))
-    asyncio.run(probe.wrap_asgi(app)(*arguments))
-    assert all(actual is expected for actual, expected in zip(given, arguments, strict=True))
+    arguments = ({"type": kind}, receive, Send(recording))
+    asyncio.run(wrap(app)(*arguments))
+    assert all(actual is expected for actual, expected in zip(received, arguments, strict=True))
     assert recording.spans == ()
     assert recording.first_requests == 0
 
@@ -352,7 +325,7 @@ def test_an_asgi2_app_is_recorded(recording: Recording) -> None:
             await send(body_message())
             assert ended(recording.only)
 
-    serve_asgi(App, Sent(recording), wrap=lambda app: probe.wrap_asgi(probe.asgi3_app(app)))
+    serve_asgi(probe.asgi3_app(App), Send(recording))
     assert ended(recording.only)
 
 
@@ -372,15 +345,14 @@ def test_a_tornado_application_is_recorded_and_otherwise_unchanged(recording: Re
     probe.accepted[PORT] = 7
     request = tornado_request()
     logged = []
-    application = SimpleNamespace(
-        find_handler=lambda given, **names: (given, names), log_request=logged.append
+    application: Any = SimpleNamespace(
+        find_handler=lambda request, **names: (request, names), log_request=logged.append
     )
-    probed = probe.probe_tornado(application)
-    assert probed is application
-    assert probed.find_handler(request, extra=1) == (request, {"extra": 1})
+    assert probe.probe_tornado(application) is application
+    assert application.find_handler(request, extra=1) == (request, {"extra": 1})
     assert recording.only.end_ns is None
     handler = SimpleNamespace(request=request)
-    probed.log_request(handler)
+    application.log_request(handler)
     assert logged == [handler]
     assert ended(recording.only)
     assert (recording.only.accept_ns, recording.only.request_id) == (7, "17")
@@ -391,11 +363,11 @@ def test_a_tornado_application_is_recorded_and_otherwise_unchanged(recording: Re
 ENVIRON = {"REMOTE_ADDR": "127.0.0.1", "REMOTE_PORT": "4000"}
 
 
-def ask_wsgi(**changes: Any) -> None:
+def request_wsgi(**changes: Any) -> None:
     wsgi([], environ={**ENVIRON, **changes}).close()
 
 
-def ask_asgi(**changes: Any) -> None:
+def request_asgi(**changes: Any) -> None:
     serve_asgi(returns, returns, {**HTTP, "client": PEER, "headers": [], **changes})
 
 
@@ -403,10 +375,10 @@ def test_every_request_of_a_kept_connection_has_its_accept(recording: Recording)
     recording.begin(keepalive=True)
     probe.accepted[PORT] = 7
     for _ in range(2):
-        ask_wsgi()
-        ask_asgi()
+        request_wsgi()
+        request_asgi()
     probe.accepted[PORT] = 9
-    ask_wsgi()
+    request_wsgi()
     assert [span.accept_ns for span in recording.spans] == [7, 7, 7, 7, 9]
     assert recording.first_requests == 1
 
@@ -414,11 +386,11 @@ def test_every_request_of_a_kept_connection_has_its_accept(recording: Recording)
 def test_an_accept_is_dropped_after_its_only_request(recording: Recording) -> None:
     """The table does not grow, and a second request has no accept instead of a wrong one."""
     probe.accepted[PORT] = 7
-    ask_wsgi()
-    ask_wsgi()
+    request_wsgi()
+    request_wsgi()
     probe.accepted[PORT] = 8
-    ask_asgi()
-    ask_asgi()
+    request_asgi()
+    request_asgi()
     assert [span.accept_ns for span in recording.spans] == [7, None, 8, None]
     assert probe.accepted == {}
 
@@ -436,70 +408,60 @@ def test_an_unknown_wsgi_port_has_no_accept(recording: Recording, environ: dict[
 @pytest.mark.parametrize("client", [None, ("10.0.0.1", 0), ("127.0.0.1", 4001)])
 def test_an_unknown_asgi_port_has_no_accept(recording: Recording, client: object) -> None:
     probe.accepted[PORT] = 7
-    ask_asgi(client=client)
+    request_asgi(client=client)
     assert recording.only.accept_ns is None
-
-
-class Container:
-    """The part of tornado's WSGI container that the probe uses."""
-
-    def __init__(self, app: Any) -> None:
-        self.wsgi_application = app
-
-    def environ(self, request: Any) -> dict[str, Any]:
-        return {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_WORKERLAB_REQUEST": "17", "request": request}
-
-    def __call__(self, request: Any) -> None:
-        body = self.wsgi_application(self.environ(request), lambda *_: None)
-        list(body)
-        body.close()
 
 
 def test_tornados_container_provides_accept_and_name(recording: Recording) -> None:
     recording.begin(names=True)
     probe.accepted[PORT] = 7
+    request = tornado_request((*PEER, 0, 0))
+    environ = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_WORKERLAB_REQUEST": "17"}
     environs = []
 
     def app(environ: dict[str, Any], _: Any) -> list[bytes]:
         environs.append(environ)
         return []
 
-    container, request = Container(app), tornado_request((*PEER, 0, 0))
+    container: Any = SimpleNamespace(
+        environ=lambda request: {**environ, "request": request}, wsgi_application=app
+    )
     assert probe.probe_container(container) is container
-    container(request)
+    body = container.wsgi_application(container.environ(request), lambda *_: None)
+    assert list(body) == []
+    body.close()
     assert (recording.only.accept_ns, recording.only.request_id) == (7, "17")
-    assert environs == [Container(app).environ(request)]
+    assert environs == [{**environ, "request": request}]
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", None])
 def test_tornado_on_a_unix_socket_has_no_accept(address: str | None) -> None:
-    # The address is then a string or None
+    # The address of such a client is a string or None
     assert probe.accepted.get(probe.tornado_port(tornado_request(address))) is None
     assert probe.tornado_port(SimpleNamespace(connection=None)) == 0
 
 
 def test_names_of_requests_are_recorded_on_request(recording: Recording) -> None:
-    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
-    ask_asgi(headers=[(b"x-workerlab-request", b"18")])
+    request_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
+    request_asgi(headers=[(b"x-workerlab-request", b"18")])
     assert [span.request_id for span in recording.spans] == [None, None]
     recording.begin(names=True)
-    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
-    ask_wsgi()
-    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="1234567890123456789")
-    ask_asgi(headers=[(b"host", b"x"), (b"x-workerlab-request", b"18")])
-    ask_asgi()
+    request_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
+    request_wsgi()
+    request_wsgi(HTTP_X_WORKERLAB_REQUEST="1234567890123456789")
+    request_asgi(headers=[(b"host", b"x"), (b"x-workerlab-request", b"18")])
+    request_asgi()
     names = [span.request_id for span in recording.spans[2:]]
     assert names == ["17", None, "1234567890123456", "18", None]
 
 
 def test_names_beyond_the_capacity_overwrite_nothing(recording: Recording) -> None:
-    recording.map.unlink()
     recording.begin(1, names=True)
     probe.accepted[PORT] = 7
-    ask_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
+    request_wsgi(HTTP_X_WORKERLAB_REQUEST="17")
     first = recording.only
     for _ in range(2):
-        ask_wsgi(HTTP_X_WORKERLAB_REQUEST="18")
+        request_wsgi(HTTP_X_WORKERLAB_REQUEST="18")
     assert recording.spans == (first,)
     assert recording.read().full == (os.getpid(),)
 
@@ -509,24 +471,20 @@ def test_names_beyond_the_capacity_overwrite_nothing(recording: Recording) -> No
 
 def test_threads_lose_and_overwrite_nothing(recording: Recording) -> None:
     threads, requests = 8, 400
-    recording.map.unlink()
     recording.begin(threads * requests)
-    together = threading.Barrier(threads)
+    barrier = threading.Barrier(threads)
     app = probe.wrap_wsgi(lambda *_: [b"x"])
 
-    def client() -> None:
-        together.wait()
+    def client(_: int) -> None:
+        barrier.wait()
         for _ in range(requests):
             app({}, lambda *_: None).close()
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        clients = [threading.Thread(target=client) for _ in range(threads)]
-        for thread in clients:
-            thread.start()
-        for thread in clients:
-            thread.join()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(client, range(threads)))
     finally:
         sys.setswitchinterval(interval)
     assert len(recording.spans) == threads * requests
@@ -535,20 +493,19 @@ def test_threads_lose_and_overwrite_nothing(recording: Recording) -> None:
     assert recording.first_requests == 1
 
 
-def test_a_full_map_is_reported_and_the_app_serves_on(recording: Recording) -> None:
-    recording.map.unlink()
+def test_a_full_map_is_reported_and_the_app_still_responds(recording: Recording) -> None:
     recording.begin(3)
-    recorded = [wsgi([b"x"]) for _ in range(2)]
-    ask_asgi()
+    open_bodies = [wsgi([b"x"]) for _ in range(2)]
+    request_asgi()
     assert recording.read().full == ()
     for _ in range(3):
         body = wsgi([b"x"])
         assert list(body) == [b"x"]
         body.close()
-        ask_asgi()
+        request_asgi()
     assert recording.read().full == (os.getpid(),)
     assert [span.end_ns is None for span in recording.spans] == [True, True, False]
-    for body in recorded:  # requests with a record still end
+    for body in open_bodies:  # requests with a record still end
         body.close()
     assert all(map(ended, recording.spans))
     assert len(recording.spans) == 3
@@ -556,18 +513,17 @@ def test_a_full_map_is_reported_and_the_app_serves_on(recording: Recording) -> N
 
 def test_the_map_is_allocated_and_not_sparse(recording: Recording) -> None:
     """A hole would end the worker with SIGBUS when the disk fills up."""
-    recording.map.unlink()
     recording.begin(100_000)
-    file = recording.map.stat()
+    file = max((path.stat() for path in recording.maps), key=lambda file: file.st_size)
     assert file.st_size == HEADER_BYTES + 100_000 * SPANS.record.size
     assert file.st_blocks * 512 >= file.st_size
 
 
 def test_a_full_disk_leaves_no_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(*_: int) -> None:
+    def fail(*_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "posix_fallocate", no_room, raising=False)
+    monkeypatch.setattr(os, "posix_fallocate", fail, raising=False)
     with pytest.raises(OSError, match="No space"):
         create_map(str(tmp_path / "spans-1-0.map"), SPANS, 10)
     assert list(tmp_path.iterdir()) == []
@@ -577,8 +533,7 @@ def test_a_reused_pid_gets_another_map(recording: Recording) -> None:
     wsgi([]).close()
     recording.begin()
     wsgi([]).close()
-    assert len(list(recording.directory.glob("spans-*.map"))) == 2
-    assert len(recording.spans) == 2
+    assert len(recording.maps) == len(recording.spans) == 2
 
 
 # --- processes ------------------------------------------------------------------------------
@@ -588,8 +543,6 @@ import os, sys, time
 from workerlab.server.inside import probe
 probe.start(sys.argv[1], 16, lambda: None)
 """
-
-
 FORKING = """
 def app(environ, start_response):
     child = os.fork()
@@ -600,31 +553,28 @@ def app(environ, start_response):
 parent, probed = os.getpid(), probe.wrap_wsgi(app)
 for _ in range(2):
     body = probed({}, None)
-    body.close()                     # a child that leaves the request it was forked in
+    body.close()                     # a child leaves the request in which it was forked
     if os.getpid() != parent:
-        again = probe.wrap_wsgi(lambda *_: [])({}, None)
-        again.close()
+        probe.wrap_wsgi(lambda *_: [])({}, None).close()
         os._exit(0)
 print(parent)
 """
+KILLED = """
+probed = probe.wrap_wsgi(lambda *_: [b"x"])
+probed({}, None).close()
+open_body = probed({}, None)
+print("inside", flush=True)
+time.sleep(600)
+"""
 
 
-def test_it_is_off_in_children_the_app_forks(tmp_path: Path) -> None:
+def test_children_that_the_app_forks_record_nothing(tmp_path: Path) -> None:
     with python(PROLOGUE + FORKING, tmp_path, isolated=False) as process:
         out, _ = process.communicate(timeout=LONG_S)
     assert process.returncode == 0
     spans = read_spans(tmp_path).spans
     assert [span.pid for span in spans] == 2 * [int(out)]
     assert all(map(ended, spans))
-
-
-KILLED = """
-probed = probe.wrap_wsgi(lambda *_: [b"x"])
-probed({}, None).close()
-open_one = probed({}, None)
-print("inside", flush=True)
-time.sleep(600)
-"""
 
 
 def test_a_killed_process_leaves_its_open_spans(tmp_path: Path) -> None:
@@ -642,24 +592,24 @@ def test_a_killed_process_leaves_its_open_spans(tmp_path: Path) -> None:
 
 
 def test_the_guard_has_the_syntax_of_python_3_10() -> None:
-    """That of the other modules and of the apps is checked by ruff, as pyproject.toml says."""
-    ast.parse(FOREIGN[-1].read_text(), feature_version=(3, 10))
+    """For the other modules and the apps, ruff checks this (see pyproject.toml)."""
+    ast.parse(GUARD.read_text(), feature_version=(3, 10))
 
 
-# As a server loads them: the configuration file loads `boot`, which loads the others
+# Loaded as in a server: the configuration file loads `boot`, which loads the others
 IMPORTING = """
 import json, os, runpy, sys
-here, trial = sys.argv[1:]
-settings = {"configs": [f"{here}/class.py"], "settings": {"workers": 3}, "env": [], "records": 1}
+code, trial = sys.argv[1:]
+settings = {"configs": [f"{code}/class.py"], "settings": {"workers": 3}, "env": [], "records": 1}
 settings |= {"worker_class": None, "inside": "stacks", "cores": None}
 os.environ["WORKERLAB_TRIAL"] = trial
 for name in ("introspect", "guard"):
-    runpy.run_path(f"{here}/{name}.py")
+    runpy.run_path(f"{code}/{name}.py")
 for workers in (3, 5):  # the second is a reload
     settings["settings"]["workers"] = workers
     with open(f"{trial}/launch.json", "w") as file:
         json.dump(settings, file)
-    loaded = runpy.run_path(f"{here}/gunicorn_conf.py")
+    loaded = runpy.run_path(f"{code}/gunicorn_conf.py")
     assert loaded["workers"] == workers and loaded["worker_class"] == "sync", loaded
 print("{}.{}".format(*sys.version_info))
 """
@@ -670,13 +620,13 @@ def test_modules_load_without_the_lab_and_again_on_a_reload(tmp_path: Path, name
     program = shutil.which(name)
     if program is None or subprocess.run([program, "-V"], capture_output=True).returncode:
         pytest.skip(f"no {name} on PATH that runs")
-    here, trial = tmp_path / "code", tmp_path / "trial"
-    here.mkdir()
+    code, trial = tmp_path / "code", tmp_path / "trial"
+    code.mkdir()
     trial.mkdir()
-    for path in FOREIGN:
-        shutil.copy(path, here)
-    (here / "class.py").write_text("worker_class = 'sync'\nworkers = 1\n")
-    argv = [program, "-I", "-c", IMPORTING, str(here), str(trial)]
+    for path in (*INSIDE.glob("[!_]*.py"), GUARD):
+        shutil.copy(path, code)
+    (code / "class.py").write_text("worker_class = 'sync'\nworkers = 1\n")
+    argv = [program, "-I", "-c", IMPORTING, str(code), str(trial)]
     result = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     version = "3.10" if name == "python3.10" else "{}.{}".format(*sys.version_info)
     assert result.stdout == f"{version}\n", result.stderr
