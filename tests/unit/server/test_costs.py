@@ -279,7 +279,7 @@ def test_values_sent_to_a_coroutine_arrive() -> None:
 
     steps = costs.Steps(receiver(), SCRATCH)
     assert next(iter(steps)) == 1
-    with pytest.raises(StopIteration, match="a value"):
+    with pytest.raises(StopIteration, match=r"^a value$"):
         steps.send("a value")
 
 

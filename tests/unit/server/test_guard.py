@@ -1,11 +1,10 @@
-"""The guard, with real processes: whichever process dies, nothing below it is left.
+"""The guard, with real processes: no process is left, whichever dies first.
 
-Each program has its directory among its arguments, by which remaining processes are found.
+The arguments of each program contain its directory, by which remaining processes are found.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import signal
@@ -14,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,7 @@ from workerlab.server.process import Guarded
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans are found through /proc")
 
-ROOT = Path(__file__).resolve().parents[3]
-
-# The start of each program below. `mark` creates a file that the test waits for.
+# The start of each program below. `mark` creates a file for which the test waits.
 PROLOGUE = """
 import os, signal, sys, time
 from pathlib import Path
@@ -44,7 +41,7 @@ def forked(then):
 
 def sleep():
     while True:
-        time.sleep(0.02)  # Python runs no handler of a signal that comes just before a sleep
+        time.sleep(0.02)  # no handler runs if the signal arrives just before a sleep
 
 def daemon():
     os.setsid()
@@ -55,17 +52,17 @@ def daemon():
 """
 
 
-def left_of(place: Path) -> list[int]:
-    """Pids of all processes with `place` among their arguments, guards included."""
+def remaining_pids(place: Path) -> list[int]:
+    """Pids of all processes with `place` in their arguments, including guards."""
     return [process.pid for process in running(str(place))]
 
 
 def zombies() -> set[int]:
-    """Children of this process that have not been waited for."""
+    """Pids of children that have ended and were not waited for."""
     pids = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
                 if state == "Z" and int(parent) == os.getpid():
                     pids.add(int(entry.name))
@@ -74,46 +71,50 @@ def zombies() -> set[int]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A directory whose programs must all be gone after the test."""
+    """A directory whose programs must all have ended after the test."""
     before = zombies()
     try:
         yield tmp_path
-        until(lambda: not left_of(tmp_path), "nothing left")
+        until(lambda: not remaining_pids(tmp_path), "all programs have ended")
         assert zombies() <= before
     finally:
-        send(left_of(tmp_path), signal.SIGKILL)
+        send(remaining_pids(tmp_path), signal.SIGKILL)
 
 
-def below_a_guard(argv: list[str], place: Path, **more: Any) -> Guarded:
+def guarded_command(argv: list[str], place: Path, **options: Any) -> Guarded:
     files = {"stdout": place / "out", "stderr": place / "err"}
-    return Guarded(argv, **{"cwd": place, "env": os.environ, "grace_s": LONG_S, **files, **more})
+    return Guarded(argv, **{"cwd": place, "env": os.environ, "grace_s": LONG_S, **files, **options})
 
 
-def guarded(place: Path, text: str, **more: Any) -> Guarded:
-    argv = [sys.executable, "-I", "-S", "-c", PROLOGUE + text, str(place)]
-    return below_a_guard(argv, place, **more)
+def guarded(place: Path, program: str, **options: Any) -> Guarded:
+    argv = [sys.executable, "-I", "-S", "-c", PROLOGUE + program, str(place)]
+    return guarded_command(argv, place, **options)
 
 
-def with_data(place: Path, text: str, **more: Any) -> Guarded:
-    """With a data directory that is removed at its end."""
-    return guarded(place / "data", text, cwd=place, remove=place / "data", **more)
+def guarded_with_data(place: Path, program: str, **options: Any) -> Guarded:
+    """Its data directory is removed at its end."""
+    return guarded(place / "data", program, cwd=place, remove=place / "data", **options)
 
 
-def marked_pid(place: Path, what: str) -> int:
-    """The pid of the process that marked `what`, once it has."""
-    path = place / what
-    return int(until(lambda: path.exists() and path.read_text(), what))
+def marked_pid(place: Path, name: str) -> int:
+    """Waits for the mark, and returns the pid of the process that made it."""
+    path = place / name
+    return int(until(lambda: path.exists() and path.read_text(), name))
 
 
-def gone(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists()
+def exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def wait_for_ends(pids: list[int]) -> None:
+    until(lambda: not any(map(exists, pids)), "all processes have ended")
 
 
 # --- programs that end by themselves --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("program", "code"),
     [
         ("", 0),
         ("sys.exit(3)", 3),
@@ -124,9 +125,9 @@ def gone(pid: int) -> bool:
     ],
 )
 def test_a_program_that_ends_leaves_its_exit_code_and_no_data(
-    place: Path, text: str, code: int
+    place: Path, program: str, code: int
 ) -> None:
-    with with_data(place, text) as process:
+    with guarded_with_data(place, program) as process:
         assert process.wait(LONG_S)
         assert not process.running
     assert process.exit_code == code
@@ -137,24 +138,24 @@ SPIN = "while time.process_time() < 0.3: pass\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "used_s"),
+    ("program", "used_s"),
     [
         (SPIN, 0.3),
-        # Only a child that was waited for counts
+        # Children count only if the program waited for them
         ("pid = os.fork()\n" + SPIN + "pid and os.waitpid(pid, 0)", 0.6),
         (SPIN + "os.kill(os.getpid(), signal.SIGKILL)", 0.3),
     ],
 )
-def test_cpu_of_a_program(place: Path, text: str, used_s: float) -> None:
+def test_cpu_of_a_program_that_ends_is_known(place: Path, program: str, used_s: float) -> None:
     began = time.monotonic()
-    with guarded(place, text) as process:
+    with guarded(place, program) as process:
         assert process.cpu_s is None
         assert process.wait(LONG_S)
     # The first moments of a fork may be charged to the parent; at most two processes compute
     assert used_s * 0.97 <= process.cpu_s <= 2 * (time.monotonic() - began)
 
 
-def test_cpu_of_a_killed_program(place: Path) -> None:
+def test_cpu_of_a_killed_program_is_known(place: Path) -> None:
     with guarded(place, SPIN + "mark('ready'); sleep()") as process:
         marked_pid(place, "ready")
         process.kill()
@@ -173,19 +174,18 @@ def test_output_goes_to_files(place: Path) -> None:
     [("no-such-program", {}), ("true", {"user": "no-such-user"})],
     ids=["program", "user"],
 )
-def test_a_program_or_user_that_does_not_exist(
+def test_a_program_or_user_that_does_not_exist_is_named(
     place: Path, program: str, options: dict[str, Any]
 ) -> None:
-    with below_a_guard([program], place, **options) as process:
+    with guarded_command([program], place, **options) as process:
         assert process.wait(LONG_S)
     assert process.exit_code == 127
     assert options.get("user", program) in (place / "err").read_text()
 
 
 def test_a_program_has_default_signals(place: Path) -> None:
-    """The guard ignores signals that would end it, and its parent may ignore and block more; the
-    program must not inherit that."""
-    text = """
+    """It must not inherit the signals that the guard and its parent ignore or block."""
+    program = """
 names = {name for name in ("HUP", "QUIT", "TERM", "CHLD", "USR1", "INT", "PIPE")
          if signal.getsignal(getattr(signal, "SIG" + name)) != signal.SIG_DFL}
 print(sorted(names), signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.getpgrp())
@@ -194,27 +194,27 @@ print(sorted(names), signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.getpgrp())
     handlers = [signal.signal(number, signal.SIG_IGN) for number in ignored]
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
     try:
-        process = guarded(place, text)
+        process = guarded(place, program)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in zip(ignored, handlers, strict=True):
             signal.signal(number, handler)
     with process:
         assert process.wait(LONG_S)
-    # Python itself handles SIGINT and ignores SIGPIPE
+    # Python handles SIGINT and ignores SIGPIPE
     assert (place / "out").read_text() == f"['INT', 'PIPE'] set() {process.pid}\n"
 
 
 # --- ended by the harness -------------------------------------------------------------------
 
 
-def test_a_program_runs_until_it_is_stopped_by_a_term(place: Path) -> None:
-    text = """
+def test_a_program_runs_until_sigterm_stops_it(place: Path) -> None:
+    program = """
 signal.signal(signal.SIGTERM, lambda *_: (mark("terminated"), sys.exit(5)))
 mark("ready")
 sleep()
 """
-    with guarded(place, text) as process:
+    with guarded(place, program) as process:
         assert marked_pid(place, "ready") == process.pid
         assert not process.wait(0.01)
         assert process.running
@@ -225,36 +225,35 @@ sleep()
 
 
 @pytest.mark.parametrize(
-    ("number", "options", "how"),
+    ("number", "options", "method"),
     [(signal.SIGTERM, {}, "stop"), (signal.SIGQUIT, {"end": signal.SIGQUIT}, "kill")],
 )
 def test_a_program_that_ignores_its_end_signal_is_killed_after_the_grace(
-    place: Path, number: signal.Signals, options: dict[str, Any], how: str
+    place: Path, number: signal.Signals, options: dict[str, Any], method: str
 ) -> None:
-    text = f"signal.signal(signal.{number.name}, signal.SIG_IGN); mark('ready'); sleep()"
-    with guarded(place, text, grace_s=0.3, **options) as process:
+    program = f"signal.signal(signal.{number.name}, signal.SIG_IGN); mark('ready'); sleep()"
+    with guarded(place, program, grace_s=0.3, **options) as process:
         marked_pid(place, "ready")
         began = time.monotonic()
-        getattr(process, how)()
+        getattr(process, method)()
         assert time.monotonic() - began >= 0.3
     assert process.exit_code == -signal.SIGKILL
 
 
-def test_the_report_of_a_guard_that_has_ended_is_read(
+def test_the_report_is_read_after_the_guard_has_ended(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard has reported and ended before its report is read."""
     with guarded(place, "mark('ready'); sleep()") as process:
         marked_pid(place, "ready")
         listen = process._listen
 
-        def late(timeout_s: float) -> None:
+        def listen_late(timeout_s: float) -> None:
             process._guard.wait(LONG_S)
             monkeypatch.setattr(process, "_listen", listen)
-            if not timeout_s:  # on a busy machine it may be gone before it is waited for
+            if not timeout_s:  # on a busy machine the guard may have ended before
                 listen(timeout_s)
 
-        monkeypatch.setattr(process, "_listen", late)
+        monkeypatch.setattr(process, "_listen", listen_late)
         process.kill()
     assert process.exit_code == -signal.SIGKILL
 
@@ -265,38 +264,38 @@ def test_an_error_inside_the_context_kills_the_program(place: Path) -> None:
     def fail() -> None:
         with process:
             marked_pid(place, "ready")
-            raise RuntimeError("ours")
+            raise RuntimeError("in the lab")
 
-    with pytest.raises(RuntimeError, match="ours"):
+    with pytest.raises(RuntimeError, match="in the lab"):
         fail()
     assert process.exit_code == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_daemons_are_ended(place: Path, how: str) -> None:
-    """A grandchild in a session of its own, whose parent has gone."""
+@pytest.mark.parametrize("method", ["stop", "kill"])
+def test_a_daemon_of_a_running_program_is_ended(place: Path, method: str) -> None:
+    """A grandchild in its own session, whose parent has ended."""
     with guarded(place, "forked(daemon); sleep()") as process:
         pid = marked_pid(place, "daemon")
         assert os.getsid(pid) != os.getsid(process.pid or 0)
-        getattr(process, how)()
-        assert gone(pid)
+        getattr(process, method)()
+        assert not exists(pid)
 
 
-def test_daemons_of_an_ended_program_are_ended(place: Path) -> None:
-    text = """
+def test_a_daemon_of_an_ended_program_is_ended(place: Path) -> None:
+    program = """
 forked(daemon)
 while not (place / "daemon").exists():
     time.sleep(0.001)
 """
-    with guarded(place, text) as process:
+    with guarded(place, program) as process:
         assert process.wait(LONG_S)
         assert process.exit_code == 0
-    assert gone(marked_pid(place, "daemon"))
+    assert not exists(marked_pid(place, "daemon"))
 
 
 def test_a_whole_tree_is_ended(place: Path) -> None:
-    """Children that start children in sessions of their own, deeper than one sweep reaches."""
-    text = """
+    """Children start children in their own sessions, deeper than one sweep reaches."""
+    program = """
 for depth in range(5):
     mark(f"depth-{depth}")
     if os.fork():
@@ -305,23 +304,23 @@ for depth in range(5):
 mark("deepest")
 sleep()
 """
-    with guarded(place, text) as process:
+    with guarded(place, program) as process:
         marked_pid(place, "deepest")
         process.kill()
-        assert left_of(place) == []
+        assert remaining_pids(place) == []
 
 
 # --- unexpected ends ------------------------------------------------------------------------
 
 
 def test_orphans_of_a_killed_program_are_ended(place: Path) -> None:
-    """Like workers whose arbiter was killed: they would keep the port."""
+    """Workers whose arbiter was killed would keep the port."""
     with guarded(place, "forked(lambda: (mark('orphan'), sleep())); sleep()") as process:
         orphan = marked_pid(place, "orphan")
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait(LONG_S)
         assert process.exit_code == -signal.SIGKILL
-    assert gone(orphan)
+    assert not exists(orphan)
 
 
 HARNESS = """
@@ -330,17 +329,17 @@ from pathlib import Path
 from workerlab.server.process import Guarded
 place = Path(sys.argv[1])
 argv = [sys.executable, "-I", "-S", "-c", sys.argv[2], str(place)]
-with Guarded(argv, cwd=place.parent, env=os.environ, stdout=place / "out", grace_s=600, MORE):
+with Guarded(argv, cwd=place.parent, env=os.environ, stdout=place / "out", grace_s=600, OPTIONS):
     time.sleep(600)
 """
 
 
-@contextlib.contextmanager
+@contextmanager
 def harness(place: Path, program: str, options: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """A harness with that program below a guard with those options."""
-    arguments = [HARNESS.replace("MORE", options), str(place), PROLOGUE + program]
-    argv = [sys.executable, "-c", *arguments]
-    with subprocess.Popen(argv, cwd=ROOT, preexec_fn=default_signals) as process:
+    """A harness that runs the program below a guard with these options."""
+    code = HARNESS.replace("OPTIONS", options)
+    argv = [sys.executable, "-c", code, str(place), PROLOGUE + program]
+    with subprocess.Popen(argv, preexec_fn=default_signals) as process:
         try:
             yield process
         finally:
@@ -348,24 +347,23 @@ def harness(place: Path, program: str, options: str = "") -> Iterator[subprocess
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_the_death_of_the_harness_ends_all(place: Path, number: signal.Signals) -> None:
+def test_the_death_of_the_harness_ends_all_programs(place: Path, number: signal.Signals) -> None:
     program = (
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "forked(daemon); forked(lambda: (mark('child'), sleep())); mark('ready'); sleep()"
     )
     with harness(place, program) as dying:
-        pids = [marked_pid(place, what) for what in ("daemon", "child", "ready")]
+        pids = [marked_pid(place, name) for name in ("daemon", "child", "ready")]
         dying.send_signal(number)
         assert dying.wait(LONG_S) == -number
-    for pid in pids:
-        until(lambda pid=pid: gone(pid), "a process of a dead harness ends")
+    wait_for_ends(pids)
 
 
-def test_an_interrupt_in_the_terminal_reaches_the_harness_alone(place: Path) -> None:
-    """Ctrl-C goes to the whole foreground group: guard and program stand outside it."""
+def test_an_interrupt_in_the_terminal_reaches_only_the_harness(place: Path) -> None:
+    """Ctrl-C signals the foreground process group, which contains neither guard nor program."""
     with guarded(place, "mark('ready'); sleep()") as process:
         marked_pid(place, "ready")
-        groups = {os.getpgid(pid) for pid in left_of(place)}
+        groups = {os.getpgid(pid) for pid in remaining_pids(place)}
         assert os.getpgrp() not in groups
         assert len(groups) == 2
         assert process.running
@@ -374,60 +372,56 @@ def test_an_interrupt_in_the_terminal_reaches_the_harness_alone(place: Path) -> 
 def test_the_death_of_the_guard_is_noticed(place: Path) -> None:
     with guarded(place, "mark('ready'); sleep()") as process:
         marked_pid(place, "ready")
-        (guard,) = [pid for pid in left_of(place) if pid != process.pid]
+        (guard,) = [pid for pid in remaining_pids(place) if pid != process.pid]
         os.kill(guard, signal.SIGKILL)
         assert process.wait(LONG_S)
         assert process.exit_code is None
         assert process.cpu_s is None
-        os.kill(process.pid or 0, signal.SIGKILL)  # there is no guard to do it
+        os.kill(process.pid or 0, signal.SIGKILL)  # no guard is left to do it
 
 
-# --- as another user, with data of its own ----------------------------------------------------
+# --- with a data directory, or as another user -------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_its_data_is_removed(place: Path, how: str) -> None:
-    with with_data(place, "(place / 'deep').mkdir(); mark('deep/ready'); sleep()") as process:
+@pytest.mark.parametrize("method", ["stop", "kill"])
+def test_the_data_of_a_program_is_removed(place: Path, method: str) -> None:
+    program = "(place / 'deep').mkdir(); mark('deep/ready'); sleep()"
+    with guarded_with_data(place, program) as process:
         marked_pid(place / "data", "deep/ready")
-        getattr(process, how)()
+        getattr(process, method)()
         assert not (place / "data").exists()
 
 
-def test_an_existing_data_directory_is_removed_and_nothing_else(place: Path) -> None:
-    """A link in it is removed, not followed."""
+def test_removing_existing_data_does_not_follow_links(place: Path) -> None:
     (place / "elsewhere").mkdir()
     (place / "elsewhere" / "kept").touch()
     (place / "data").mkdir()
     (place / "data" / "file").touch()
-    text = "(place / 'link').symlink_to(place.parent / 'elsewhere'); mark('ready'); sleep()"
-    with with_data(place, text):
+    program = "(place / 'link').symlink_to(place.parent / 'elsewhere'); mark('ready'); sleep()"
+    with guarded_with_data(place, program):
         marked_pid(place / "data", "ready")
         assert (place / "data" / "file").exists()
     assert not (place / "data").exists()
     assert (place / "elsewhere" / "kept").exists()
 
 
-def test_a_data_directory_that_cannot_be_made(place: Path) -> None:
-    with below_a_guard(["true"], place, remove=place / "not" / "there") as process:
+def test_a_program_whose_data_directory_cannot_be_made_is_not_started(place: Path) -> None:
+    with guarded_command(["true"], place, remove=place / "not" / "there") as process:
         assert process.wait(LONG_S)
     assert process.pid is None
     assert process.exit_code is None
 
 
-root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run programs as another user")
-
-
-@root
-def test_root_runs_it_as_another_user(stack: ExitStack) -> None:
-    """In a directory and with a program open to all users, which this checkout and its interpreter
-    may not be."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run programs as another user")
+def test_root_runs_a_program_as_another_user(stack: ExitStack) -> None:
+    """The other user may not be able to read this checkout or its interpreter."""
     base = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     base.chmod(0o755)
     data = base / "data"
     nobody = pwd.getpwnam("nobody")
     script = 'id -u; id -g; id -G; echo $$ > "$1/ready"; exec sleep 600'
     argv = ["/bin/sh", "-c", script, "sh", str(data)]
-    with below_a_guard(argv, data, cwd=base, user="nobody", remove=data) as process:
+    with guarded_command(argv, data, cwd=base, user="nobody", remove=data) as process:
         assert marked_pid(data, "ready") == process.pid
         groups = os.getgrouplist("nobody", nobody.pw_gid)
         user, group, group_ids = (data / "out").read_text().splitlines()
@@ -437,7 +431,7 @@ def test_root_runs_it_as_another_user(stack: ExitStack) -> None:
     assert not data.exists()
 
 
-# --- with an end signal of its own ------------------------------------------------------------
+# --- with another end signal ------------------------------------------------------------------
 
 TIDY = """
 import signal
@@ -448,11 +442,11 @@ sleep()
 """
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_program_with_an_end_signal_may_clean_up(place: Path, how: str) -> None:
-    with with_data(place, TIDY, end=signal.SIGQUIT) as process:
+@pytest.mark.parametrize("method", ["stop", "kill"])
+def test_a_program_with_another_end_signal_may_clean_up(place: Path, method: str) -> None:
+    with guarded_with_data(place, TIDY, end=signal.SIGQUIT) as process:
         marked_pid(place / "data", "ready")
-        getattr(process, how)()
+        getattr(process, method)()
         assert (place / "data-tidied").exists()
     assert process.exit_code == 0
     assert not (place / "data").exists()
@@ -461,10 +455,9 @@ def test_a_program_with_an_end_signal_may_clean_up(place: Path, how: str) -> Non
 def test_the_death_of_the_harness_removes_the_data(place: Path) -> None:
     data = place / "data"
     with harness(data, "forked(daemon)\n" + TIDY, "remove=place, end=signal.SIGQUIT") as dying:
-        pids = [marked_pid(data, what) for what in ("daemon", "ready")]
+        pids = [marked_pid(data, name) for name in ("daemon", "ready")]
         dying.kill()
         assert dying.wait(LONG_S) == -signal.SIGKILL
-    until(lambda: not (place / "data").exists(), "its data is gone")
+    until(lambda: not data.exists(), "its data is removed")
     assert (place / "data-tidied").exists()
-    for pid in pids:
-        until(lambda pid=pid: gone(pid), "a process of a dead harness ends")
+    wait_for_ends(pids)
