@@ -1,4 +1,4 @@
-"""The same core for blocking and for asynchronous code."""
+"""The same code runs with blocking and with asynchronous drivers."""
 
 from __future__ import annotations
 
@@ -14,34 +14,31 @@ async def twice(value: object) -> object:
 
 
 def test_a_coroutine_that_never_waits_finishes_in_one_step() -> None:
-    assert finish(twice(3)) == [3, "then"]
-    assert finish(twice(None)) == [None, "then"]
-
-
-def test_its_exceptions_are_raised() -> None:
-    async def fails() -> None:
+    async def fail() -> None:
         await resolve(1)
         raise KeyError("post")
 
+    assert finish(twice(3)) == [3, "then"]
+    assert finish(twice(None)) == [None, "then"]
     with pytest.raises(KeyError, match="post"):
-        finish(fails())
+        finish(fail())
 
 
 def test_a_coroutine_that_waits_is_refused_and_cleaned_up() -> None:
     cleanups = []
 
-    async def waits() -> None:
+    async def wait() -> None:
         try:
             await asyncio.sleep(0)
         finally:
             cleanups.append(True)
 
     with pytest.raises(RuntimeError, match="given an asynchronous driver"):
-        finish(waits())
+        finish(wait())
     assert cleanups == [True]
 
 
-def test_under_a_loop_the_same_core_waits() -> None:
+def test_under_a_loop_the_same_coroutine_waits() -> None:
     async def later() -> int:
         await asyncio.sleep(0)
         return 3

@@ -1,4 +1,4 @@
-"""The cache inside a worker, with a simulated clock."""
+"""The cache of a worker, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from apps.blog.local_cache import RENEWAL_SHARE, LocalCache
 
 EXPIRY_S = 10.0
+RENEWAL_S = EXPIRY_S * RENEWAL_SHARE
 KEYS = "abcde"
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
+    now_s = 1000.0
 
     def __call__(self) -> float:
         return self.now_s
@@ -51,16 +51,16 @@ def test_the_least_recently_used_is_evicted_first(local: LocalCache[str]) -> Non
     local.get("a")
     put(local, "d")
     assert [local.get(key) for key in ("a", "b", "c", "d")] == ["a", None, "c", "d"]
-    put(local, "c", "again")
+    put(local, "c", "new")
     put(local, "e")
-    assert [local.get(key) for key in ("a", "c", "d", "e")] == [None, "again", "d", "e"]
+    assert [local.get(key) for key in ("a", "c", "d", "e")] == [None, "new", "d", "e"]
 
 
-def test_expiry_counts_from_the_request_of_the_value(local: LocalCache[str], clock: Clock) -> None:
+def test_a_value_expires_relative_to_its_request(local: LocalCache[str], clock: Clock) -> None:
     requested_s = clock()
     clock.now_s += 6  # the request takes a while
     local.put("a", "one", 1, requested_s, EXPIRY_S)
-    clock.now_s = requested_s + EXPIRY_S * RENEWAL_SHARE - 0.1
+    clock.now_s = requested_s + RENEWAL_S - 0.1
     assert local.get("a") == "one"
     clock.now_s = requested_s + EXPIRY_S
     assert local.get("a") is None
@@ -75,12 +75,14 @@ def test_a_value_that_arrives_expired_is_not_stored(
     assert local.get("a") is None
 
 
-def test_one_reader_renews_others_get_the_old_value(local: LocalCache[str], clock: Clock) -> None:
+def test_one_reader_renews_and_others_get_the_old_value(
+    local: LocalCache[str], clock: Clock
+) -> None:
     put(local, "a", "old")
-    clock.now_s += EXPIRY_S * RENEWAL_SHARE
+    clock.now_s += RENEWAL_S
     assert [local.get("a") for _ in range(4)] == [None, "old", "old", "old"]
     put(local, "a", "new")
-    clock.now_s += EXPIRY_S * RENEWAL_SHARE - 0.1
+    clock.now_s += RENEWAL_S - 0.1
     assert local.get("a") == "new"
 
 
@@ -88,9 +90,9 @@ def test_a_failed_renewal_leaves_the_value_until_its_expiry(
     local: LocalCache[str], clock: Clock
 ) -> None:
     put(local, "a", "old")
-    clock.now_s += EXPIRY_S * RENEWAL_SHARE
+    clock.now_s += RENEWAL_S
     assert local.get("a") is None
-    clock.now_s += EXPIRY_S * (1 - RENEWAL_SHARE) - 0.1
+    clock.now_s += EXPIRY_S - RENEWAL_S - 0.1
     assert local.get("a") == "old"
     clock.now_s += 0.1
     assert local.get("a") is None
@@ -107,27 +109,27 @@ def test_only_one_of_many_threads_renews(clock: Clock) -> None:
     with ThreadPoolExecutor(8) as threads:
         for _ in range(50):
             put(local, "a", "old")
-            clock.now_s += EXPIRY_S * RENEWAL_SHARE
+            clock.now_s += RENEWAL_S
             values = list(threads.map(look, range(8)))
             assert sorted(values, key=str) == [None, *["old"] * 7]
 
 
 @pytest.mark.parametrize(
     ("revision", "late_s", "stays"),
-    [(1, 0, "held"), (3, 0, "new"), (2, 1, "held"), (2, 0, "new")],
-    ids=["an old revision", "a newer one", "requested earlier", "requested later"],
+    [(1, 0, "first"), (3, 0, "second"), (2, 1, "first"), (2, 0, "second")],
+    ids=["older revision", "newer revision", "requested earlier", "requested later"],
 )
 def test_the_newer_of_two_values_stays(
     local: LocalCache[str], clock: Clock, revision: int, late_s: int, stays: str
 ) -> None:
-    """By its revision; of the same revision, as lists always have, the one requested later."""
-    put(local, "a", "held", revision=2)
-    local.put("a", "new", revision, clock() - late_s, EXPIRY_S)
+    """The newer revision, or the later request if revisions are equal, as for lists."""
+    put(local, "a", "first", revision=2)
+    local.put("a", "second", revision, clock() - late_s, EXPIRY_S)
     assert local.get("a") == stays
 
 
 def test_an_expired_newer_revision_is_replaced(local: LocalCache[str], clock: Clock) -> None:
-    """As after a database was restored from a backup."""
+    """As after restoring a database from a backup."""
     put(local, "a", "new", revision=5)
     clock.now_s += EXPIRY_S
     put(local, "a", "old", revision=1)
@@ -135,8 +137,8 @@ def test_an_expired_newer_revision_is_replaced(local: LocalCache[str], clock: Cl
 
 
 class CacheInvariants(RuleBasedStateMachine):
-    """Invariants: bounded, no entry served after its expiry, and no newer revision replaced while
-    all keys fit."""
+    """The size is limited, no entry is served after its expiry, and no newer revision is replaced
+    while all keys fit."""
 
     @initialize(max_entries=st.sampled_from([1, 2, 3, len(KEYS)]))
     def start(self, max_entries: int) -> None:
@@ -152,8 +154,9 @@ class CacheInvariants(RuleBasedStateMachine):
     def store(self, key: str, revision: int, late_s: int) -> None:
         requested_s = self.clock() - late_s
         self.local.put(key, (key, revision, requested_s), revision, requested_s, EXPIRY_S)
-        held = self.newest.get(key)
-        if held is None or self.clock() >= held[1] + EXPIRY_S or (revision, requested_s) >= held:
+        newest = self.newest.get(key)
+        expired = newest is not None and self.clock() >= newest[1] + EXPIRY_S
+        if newest is None or expired or (revision, requested_s) >= newest:
             self.newest[key] = (revision, requested_s)
 
     @rule(key=st.sampled_from(KEYS))
@@ -168,7 +171,7 @@ class CacheInvariants(RuleBasedStateMachine):
             assert (revision, requested_s) == self.newest[key]
 
     @invariant()
-    def bounded(self) -> None:
+    def size_is_limited(self) -> None:
         if hasattr(self, "local"):
             assert len(self.local) <= self.max_entries
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from apps.blog.posts import MAX_BODY, render
 
-HARMLESS = {
+ALLOWED_ELEMENTS = {
     "a", "blockquote", "br", "code", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "img", "li",
     "ol", "p", "pre", "s", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
 }  # fmt: skip
-ATTRIBUTES = {"href", "src", "alt", "title", "rel", "start"}
+ALLOWED_ATTRIBUTES = {"href", "src", "alt", "title", "rel", "start"}
 HOSTILE = (
     "<script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
@@ -49,7 +49,7 @@ HOSTILE = (
 
 
 class ParsedHtml(HTMLParser):
-    """Elements, attributes and addresses in a piece of HTML."""
+    """The elements, attributes and addresses of HTML."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -69,8 +69,8 @@ class ParsedHtml(HTMLParser):
 
 def assert_harmless(text: str) -> None:
     parsed = ParsedHtml(render(text))
-    assert parsed.elements <= HARMLESS
-    assert parsed.attributes <= ATTRIBUTES
+    assert parsed.elements <= ALLOWED_ELEMENTS
+    assert parsed.attributes <= ALLOWED_ATTRIBUTES
     for address in parsed.addresses:
         scheme = re.match(r"([a-z][a-z0-9+.-]*):", re.sub(r"[\x00-\x20]", "", address))
         assert scheme is None or scheme[1] in {"http", "https", "mailto", "ftp", "tel"}, address

@@ -39,23 +39,22 @@ def test_time_is_counted_even_if_the_block_raises() -> None:
 
 def test_threads_lose_no_counts() -> None:
     metrics = Metrics()
-    counts = 20_000
 
     def count(_: int) -> None:
-        for _ in range(counts):
+        for _ in range(20_000):
             metrics.add("requests")
 
-    before = sys.getswitchinterval()
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(count, range(4)))
     finally:
-        sys.setswitchinterval(before)
-    assert metrics.total("requests") == 4 * counts
+        sys.setswitchinterval(interval)
+    assert metrics.total("requests") == 80_000
 
 
-FORKS = """
+FORKING = """
 import os, signal, sys
 from apps.blog.metrics import METRICS
 METRICS.add("requests", 5)
@@ -70,9 +69,8 @@ print(os.getpid(), child)
 
 def test_each_process_has_a_file_that_outlives_it(tmp_path: Path) -> None:
     env = {**os.environ, "WORKERLAB_METRICS": str(tmp_path)}
-    argv = [sys.executable, "-c", FORKS]
-    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    parent, child = done.stdout.split()
+    argv = [sys.executable, "-c", FORKING]
+    parent, child = subprocess.check_output(argv, cwd=ROOT, env=env, text=True).split()
     assert read_metrics(tmp_path / f"metrics-{parent}.bin")["requests"] == 5
     assert read_metrics(tmp_path / f"metrics-{child}.bin")["requests"] == 7
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -12,31 +14,30 @@ from apps.blog.storage.pool import Pool
 
 
 class Connection:
-    def __init__(self, *, usable: bool = True) -> None:
-        self.usable = usable
-        self.dropped = False
+    usable = True
+    dropped = False
 
     def drop(self) -> None:
         self.dropped = True
 
 
-def pool(most: int, *, async_mode: bool, timeout_s: float = 60.0) -> Pool:
-    return Pool(Connection, most, timeout_s, async_mode=async_mode)
+def run(coroutine: Coroutine[Any, Any, None], *, async_mode: bool) -> None:
+    asyncio.run(coroutine) if async_mode else finish(coroutine)
 
 
 def test_waiters_are_served_in_order() -> None:
-    """Even if another one asks at the moment a connection is returned."""
+    """Even if a new one arrives when a connection is returned."""
 
     async def take_turns() -> list[int]:
-        connections, served = pool(1, async_mode=True), list[int]()
+        pool, served = Pool(Connection, 1, 60.0, async_mode=True), list[int]()
 
         async def use(number: int) -> None:
-            connection = await connections.take()
+            connection = await pool.take()
             served.append(number)
             await asyncio.sleep(0)
-            connections.give(connection)
+            pool.give(connection)
             if number < 10:
-                await use(number + 10)  # comes again at once
+                await use(number + 10)
 
         await asyncio.gather(*(use(number) for number in range(10)))
         return served
@@ -46,73 +47,74 @@ def test_waiters_are_served_in_order() -> None:
 
 def test_a_cancelled_waiter_takes_no_connection() -> None:
     async def give_up() -> None:
-        connections = pool(1, async_mode=True)
-        held = await connections.take()
-        waits = asyncio.create_task(connections.take())
+        pool = Pool(Connection, 1, 60.0, async_mode=True)
+        connection = await pool.take()
+        waiter = asyncio.create_task(pool.take())
         await asyncio.sleep(0)
-        waits.cancel()
+        waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await waits
-        connections.give(held)
-        assert await connections.take() is held
+            await waiter
+        pool.give(connection)
+        assert await pool.take() is connection
 
     asyncio.run(give_up())
 
 
 @pytest.mark.parametrize("async_mode", [False, True])
 def test_a_connection_that_cannot_be_made_leaves_its_slot_free(async_mode: bool) -> None:
-    def refused() -> Connection:
+    def connect() -> Connection:
         raise ConnectionRefusedError
 
-    async def ask() -> None:
-        connections = Pool(refused, 1, 60.0, async_mode=async_mode)
+    async def take() -> None:
+        pool = Pool(connect, 1, 60.0, async_mode=async_mode)
         for _ in range(3):
             with pytest.raises(ConnectionRefusedError):
-                await connections.take()
+                await pool.take()
 
-    asyncio.run(ask()) if async_mode else finish(ask())
+    run(take(), async_mode=async_mode)
 
 
 @pytest.mark.parametrize("async_mode", [False, True])
 def test_a_broken_connection_is_dropped_and_replaced(async_mode: bool) -> None:
     async def use() -> None:
-        connections = pool(1, async_mode=async_mode)
-        first = await connections.take()
-        connections.give(first)
-        first.usable = False  # while it was in the pool
-        second = await connections.take()
+        pool = Pool(Connection, 1, 60.0, async_mode=async_mode)
+        first = await pool.take()
+        pool.give(first)
+        first.usable = False  # it breaks while it is in the pool
+        second = await pool.take()
         assert first.dropped
         assert second is not first
         second.usable = False
-        connections.give(second)
+        pool.give(second)
         assert second.dropped
-        assert await connections.take() not in (first, second)
+        assert await pool.take() not in (first, second)
 
-    asyncio.run(use()) if async_mode else finish(use())
+    run(use(), async_mode=async_mode)
 
 
 @pytest.mark.parametrize("async_mode", [False, True])
 def test_waiting_times_out(async_mode: bool) -> None:
     async def wait() -> None:
-        connections = pool(1, async_mode=async_mode, timeout_s=0.01)
-        await connections.take()
+        pool = Pool(Connection, 1, 0.01, async_mode=async_mode)
+        await pool.take()
         with pytest.raises(TimeoutError):
-            await connections.take()
+            await pool.take()
 
-    asyncio.run(wait()) if async_mode else finish(wait())
+    run(wait(), async_mode=async_mode)
 
 
 def test_threads_share_no_connection_and_exceed_no_limit() -> None:
-    connections, in_use, counts = pool(3, async_mode=False), set[Connection](), list[int]()
+    pool = Pool(Connection, 3, 60.0, async_mode=False)
+    in_use, counts = set[Connection](), list[int]()
 
     def use(_: int) -> None:
         for _ in range(200):
-            connection = finish(connections.take())
+            connection = finish(pool.take())
             assert connection not in in_use
             in_use.add(connection)
             counts.append(len(in_use))
             in_use.remove(connection)
-            connections.give(connection)
+            pool.give(connection)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(use, range(8)))

@@ -1,4 +1,4 @@
-"""Requested versions of Gunicorn, installed by the real installers from wheels made here."""
+"""Requested versions of Gunicorn, installed by real installers from wheels made here."""
 
 from __future__ import annotations
 
@@ -26,20 +26,27 @@ from workerlab.server import preflight, versions
 
 ROOT = Path(__file__).resolve().parents[3]
 Wheel = Callable[..., None]
-PURELIB = Path(sysconfig.get_path("purelib"))
 CODE = "from workerlab.server.versions import provide; print(provide('{}'))"
+PRINT_PROBLEM = """
+from workerlab.errors import EnvironmentProblem
+from workerlab.server.versions import provide
+try:
+    provide("99.1")
+except EnvironmentProblem as problem:
+    print(problem)
+"""
 
 
 def may_mount() -> bool:
-    """Whether this user may mount in a namespace of its own."""
+    """Whether this user may mount file systems in a new namespace."""
     if not shutil.which("unshare"):
         return False
     return subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
 
 
 @pytest.fixture(autouse=True)
-def _own_installers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installers without the user's settings, and with caches of their own."""
+def _isolated_installers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installers without the user's settings and caches."""
     for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -50,13 +57,13 @@ def _own_installers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
     """Makes a wheel of Gunicorn in the only directory that the installers search."""
-    place = tmp_path / "wheels"
-    place.mkdir()
-    (tmp_path / "uv.toml").write_text("[pip]\nno-index = true\n")  # uv has no variable for it
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (tmp_path / "uv.toml").write_text("[pip]\nno-index = true\n")  # uv has no variable for this
     monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     for tool in ("UV", "PIP"):
-        monkeypatch.setenv(f"{tool}_FIND_LINKS", str(place))
+        monkeypatch.setenv(f"{tool}_FIND_LINKS", str(wheels))
 
     def make(version: str, app: str = "", size: int = 0, requires: str = ">=3.10") -> None:
         info = f"gunicorn-{version}.dist-info"
@@ -66,7 +73,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel:
             f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
         record = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
-        with zipfile.ZipFile(place / f"gunicorn-{version}-py3-none-any.whl", "w") as archive:
+        with zipfile.ZipFile(wheels / f"gunicorn-{version}-py3-none-any.whl", "w") as archive:
             for name, text in {**files, f"{info}/RECORD": record}.items():
                 archive.writestr(name, text)
 
@@ -80,13 +87,12 @@ def cached(tmp_path: Path) -> set[str]:
 
 def test_a_version_is_installed_once_and_is_imported_first(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
-    place = versions.provide("99.1")
+    packages = versions.provide("99.1")
     (tmp_path / "wheels/gunicorn-99.1-py3-none-any.whl").unlink()
-    assert versions.provide("99.1") == place
+    assert versions.provide("99.1") == packages
     assert cached(tmp_path) == {"99.1"}
-    own = str(tmp_path / "own")
-    env = versions.with_version("99.1", {"PYTHONPATH": own})
-    assert env == {"PYTHONPATH": f"{place}{os.pathsep}{own}"}
+    env = versions.with_version("99.1", {"PYTHONPATH": "/srv/own"})
+    assert env == {"PYTHONPATH": f"{packages}{os.pathsep}/srv/own"}
     argv = [sys.executable, "-c", "import gunicorn; print(gunicorn.__version__)"]
     result = subprocess.run(argv, env={**os.environ, **env}, capture_output=True, text=True)
     assert result.stdout.strip() == "99.1"
@@ -97,37 +103,36 @@ def test_without_a_version_nothing_is_installed(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def refusal(version: str, tmp_path: Path) -> str:
-    """Why this version cannot be provided; nothing of it is kept."""
+def why_not_provided(version: str, tmp_path: Path) -> str:
+    """The reason why this version cannot be provided; nothing is cached."""
     with pytest.raises(EnvironmentProblem) as problem:
         versions.provide(version)
     assert cached(tmp_path) == set()
     return str(problem.value)
 
 
-def test_a_version_that_does_not_exist(tmp_path: Path, wheel: Wheel) -> None:
+def test_a_version_that_does_not_exist_cannot_be_installed(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     why = "Gunicorn 99.2 cannot be installed: there is no such version"
-    assert refusal("99.2", tmp_path) == why
+    assert why_not_provided("99.2", tmp_path) == why
 
 
 def test_a_version_needs_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_NO_CONFIG", "1")
     for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9/simple")  # nobody listens there
-    assert refusal("27.0.1", tmp_path) == (
+        monkeypatch.setenv(name, "http://127.0.0.1:9/simple")  # no server listens there
+    assert why_not_provided("27.0.1", tmp_path) == (
         "Gunicorn 27.0.1 cannot be installed: "
         "the package index does not respond (is there a network connection?)"
     )
 
 
-def run_with(packages: Path, version: str) -> str:
-    """The result of providing that version in a lab whose own Gunicorn is in `packages`."""
-    path = os.pathsep.join([str(packages), str(Path.cwd() / "harness")])
+def output_of_lab_with(packages: Path, version: str) -> str:
+    """The last line that a lab with the Gunicorn in `packages` prints when it provides a version."""
     argv = [sys.executable, "-c", CODE.format(version)]
-    env = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True)
-    return (done.stdout or done.stderr).strip().splitlines()[-1]
+    env = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{ROOT / 'harness'}"}
+    result = subprocess.run(argv, env=env, capture_output=True, text=True)
+    return (result.stdout or result.stderr).strip().splitlines()[-1]
 
 
 @pytest.mark.usefixtures("wheel")  # nothing can be fetched
@@ -140,33 +145,31 @@ def test_the_labs_own_gunicorn_is_copied_unless_modified(
         if ".." not in file.parts:
             (packages / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file.locate(), packages / file)
-    with (packages / "gunicorn/arbiter.py").open("a") as changed:
-        changed.write("# changed\n")
-    assert f"Gunicorn {version} cannot be installed" in run_with(packages, version)
+    with (packages / "gunicorn/arbiter.py").open("a") as arbiter:
+        arbiter.write("# changed\n")
+    assert f"Gunicorn {version} cannot be installed" in output_of_lab_with(packages, version)
     assert cached(tmp_path) == set()
-    shutil.copyfile(PURELIB / "gunicorn/arbiter.py", packages / "gunicorn/arbiter.py")
-    place = tmp_path / "cache/workerlab/gunicorn" / version
-    assert run_with(packages, version) == str(place)
-    assert filecmp.cmp(
-        place / "gunicorn/arbiter.py", packages / "gunicorn/arbiter.py", shallow=False
-    )
+    original = Path(sysconfig.get_path("purelib")) / "gunicorn/arbiter.py"
+    shutil.copyfile(original, packages / "gunicorn/arbiter.py")
+    copy = tmp_path / "cache/workerlab/gunicorn" / version
+    assert output_of_lab_with(packages, version) == str(copy)
+    assert filecmp.cmp(copy / "gunicorn/arbiter.py", original, shallow=False)
 
 
 def test_a_version_that_cannot_be_imported_is_not_cached(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1", app="import nowhere\n")
-    assert re.search("cannot be imported: .*nowhere", refusal("99.1", tmp_path))
+    why = why_not_provided("99.1", tmp_path)
+    assert re.search("cannot be imported: .*nowhere", why)
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path, wheel: Wheel) -> None:
+def test_a_cache_that_is_not_a_directory_is_reported(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
-    (tmp_path / "cache").write_text("a file where a directory should be")
-    with pytest.raises(EnvironmentProblem) as problem:
+    (tmp_path / "cache").touch()
+    with pytest.raises(EnvironmentProblem, match=r"cannot be stored in .*XDG_CACHE_HOME"):
         versions.provide("99.1")
-    assert "cannot be stored in" in str(problem.value)
-    assert "XDG_CACHE_HOME" in str(problem.value)
 
 
-@pytest.mark.skipif(not may_mount(), reason="to mount anything takes Linux and root")
+@pytest.mark.skipif(not may_mount(), reason="mounting requires Linux and root")
 @pytest.mark.parametrize(
     ("mount", "expected"),
     [
@@ -174,34 +177,29 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, wheel: Wheel) -> None:
         ("size=200k", "only 0 MB are left in {}"),
     ],
 )
-def test_a_cache_that_is_read_only_or_full(
+def test_a_cache_that_is_read_only_or_full_is_reported(
     tmp_path: Path, wheel: Wheel, mount: str, expected: str
 ) -> None:
     wheel("99.1", size=1_000_000)
     (tmp_path / "cache").mkdir()
-    code = (
-        "from workerlab.errors import EnvironmentProblem as Problem\n"
-        "from workerlab.server.versions import provide\n"
-        "try:\n    provide('99.1')\nexcept Problem as problem:\n    print(problem)\n"
-    )
     script = 'mount -t tmpfs -o "$1" none cache && "$2" -c "$3" && ls -A cache/workerlab/gunicorn'
-    argv = ["unshare", "--mount", "sh", "-c", script, "-", mount, sys.executable, code]
+    argv = ["unshare", "--mount", "sh", "-c", script, "-", mount, sys.executable, PRINT_PROBLEM]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
-    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
-    message, *left = done.stdout.splitlines()
+    result = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
+    message, *entries = result.stdout.splitlines()
     assert expected.format(tmp_path / "cache/workerlab/gunicorn") in message
-    assert left in ([], [".lock"])
+    assert entries in ([], [".lock"])
 
 
 def test_an_installation_that_was_killed_is_repeated(tmp_path: Path, wheel: Wheel) -> None:
-    """The next process finds no partial version and leaves none. The check of the version hangs
-    until the process is killed."""
+    """The next process finds no partial version. The check of the version hangs until the first
+    process is killed."""
     wheel("99.1", app="import os, time\nif 'HANG' in os.environ:\n    time.sleep(600)\n")
     argv, env = [sys.executable, "-c", CODE.format("99.1")], {**os.environ, "HANG": "1"}
     cache = tmp_path / "cache/workerlab/gunicorn"
     with subprocess.Popen(argv, env=env, start_new_session=True) as lab:
         try:
-            until(lambda: list(cache.glob(".99.1-*")) or lab.poll() is not None, "it begins")
+            until(lambda: list(cache.glob(".99.1-*")) or lab.poll() is not None, "it starts")
             assert lab.poll() is None
         finally:
             os.killpg(lab.pid, signal.SIGKILL)
@@ -210,18 +208,18 @@ def test_an_installation_that_was_killed_is_repeated(tmp_path: Path, wheel: Whee
     assert cached(tmp_path) == {"99.1"}
 
 
-def test_two_labs_at_once_install_it_once(tmp_path: Path, wheel: Wheel) -> None:
+def test_two_labs_at_once_install_a_version_once(
+    tmp_path: Path, wheel: Wheel, stack: ExitStack
+) -> None:
     wheel("99.1")
     argv = [sys.executable, "-c", CODE.format("99.1")]
-    with ExitStack() as stack:
-        both = [stack.enter_context(started(argv, stdout=subprocess.PIPE)) for _ in range(2)]
-        assert {process.communicate(timeout=LONG_S)[0].strip() for process in both} == {
-            str(tmp_path / "cache/workerlab/gunicorn/99.1")
-        }
+    labs = [stack.enter_context(started(argv, stdout=subprocess.PIPE)) for _ in range(2)]
+    outputs = {lab.communicate(timeout=LONG_S)[0].strip() for lab in labs}
+    assert outputs == {str(tmp_path / "cache/workerlab/gunicorn/99.1")}
     assert cached(tmp_path) == {"99.1"}
 
 
-def test_worker_classes_of_a_version(tmp_path: Path, wheel: Wheel) -> None:
+def test_a_version_has_only_its_own_worker_classes(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     interpreter = preflight.interpreter(sys.executable, tmp_path, None, gunicorn="99.1")
     assert (interpreter.gunicorn, interpreter.requested) == ("99.1", "99.1")
@@ -230,8 +228,7 @@ def test_worker_classes_of_a_version(tmp_path: Path, wheel: Wheel) -> None:
     assert interpreter.why_unavailable("eventlet") == "Gunicorn 99.1 has no worker class eventlet"
 
 
-def test_a_version_that_the_interpreter_is_too_old_for(tmp_path: Path, wheel: Wheel) -> None:
-    """The reason names both versions of Python."""
+def test_an_interpreter_too_old_for_a_version_is_reported(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     metadata = versions.provide("99.1") / "gunicorn-99.1.dist-info/METADATA"
     metadata.write_text(metadata.read_text().replace(">=3.10", ">=3.99"))
@@ -240,7 +237,7 @@ def test_a_version_that_the_interpreter_is_too_old_for(tmp_path: Path, wheel: Wh
     assert interpreter.why_unavailable("sync").startswith(why)
 
 
-def test_another_gunicorn_beside_the_app(tmp_path: Path, wheel: Wheel) -> None:
+def test_another_gunicorn_next_to_the_app_is_refused(tmp_path: Path, wheel: Wheel) -> None:
     wheel("99.1")
     (tmp_path / "gunicorn").mkdir()
     (tmp_path / "gunicorn/__init__.py").write_text("__version__ = '1.0'\n")
