@@ -128,7 +128,7 @@ def test_a_version_needs_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def output_of_lab_with(packages: Path, version: str) -> str:
-    """The last line that a lab with the Gunicorn in `packages` prints when it provides a version."""
+    """The last line printed by a lab with the Gunicorn in `packages` that provides a version."""
     argv = [sys.executable, "-c", CODE.format(version)]
     env = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{ROOT / 'harness'}"}
     result = subprocess.run(argv, env=env, capture_output=True, text=True)
