@@ -18,28 +18,25 @@ from apps.blog import seeds
 from apps.blog.__main__ import main
 
 ROOT = Path(__file__).parents[3]
-
-
-Blog = Callable[..., tuple[int, str, str]]
+BlogCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def blog(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> Blog:
-    """Runs `python -m apps.blog` with arguments; exit code, output and error output."""
+def run_blog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> BlogCommand:
+    """Runs `python -m apps.blog` with arguments; returns its exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
 
-    def command(*arguments: str, storage: str = "sqlite:///posts.db") -> tuple[int, str, str]:
+    def run(*arguments: str, storage: str = "sqlite:///posts.db") -> tuple[int, str, str]:
         monkeypatch.setenv("BLOG_STORAGE", storage)
         try:
             code = main(arguments)
-        except SystemExit as ended:
-            code = 1 if isinstance(ended.code, str) else ended.code or 0
-        out, err = capfdbinary.readouterr()
-        return code, out.decode(), err.decode()
+        except SystemExit as error:
+            code = 1 if isinstance(error.code, str) else error.code or 0
+        return code, *capfd.readouterr()
 
-    return command
+    return run
 
 
 def test_a_post_is_the_same_on_every_machine() -> None:
@@ -55,38 +52,40 @@ def test_posts_differ_and_are_numbered() -> None:
         assert all(tag in draft.html for draft in drafts)
 
 
-def stored_posts(place: Path) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(place / "posts.db")) as db:
+def stored_posts(directory: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(directory / "posts.db")) as db:
         return db.execute("SELECT * FROM posts ORDER BY id").fetchall()
 
 
-def test_seeding_adds_what_is_missing_and_dropping_removes_it(tmp_path: Path, blog: Blog) -> None:
+def test_seeding_adds_missing_posts_and_dropping_removes_all(
+    tmp_path: Path, run_blog: BlogCommand
+) -> None:
     env = {**os.environ, "BLOG_STORAGE": "sqlite:///posts.db", "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-m", "apps.blog", "seed", "--posts", "5"]
     assert subprocess.check_output(argv, cwd=tmp_path, env=env) == b"5 posts\n"
     before = stored_posts(tmp_path)
-    assert blog("seed", "--posts", "105")[:2] == (0, "105 posts\n")
-    assert blog("seed", "--posts", "3")[:2] == (0, "105 posts\n")
+    assert run_blog("seed", "--posts", "105")[:2] == (0, "105 posts\n")
+    assert run_blog("seed", "--posts", "3")[:2] == (0, "105 posts\n")
     after = stored_posts(tmp_path)
     assert after[:5] == before
     assert [row[0] for row in after] == [*range(1, 106)]
     assert after[104][1] == seeds.draft(105).title
-    assert blog("count")[:2] == (0, "105\n")
-    code, page, _ = blog("page", "105")
+    assert run_blog("count")[:2] == (0, "105\n")
+    code, page, _ = run_blog("page", "105")
     assert code == 0
     assert seeds.draft(105).html in page
-    assert blog("page", "106")[0] != 0
-    assert blog("drop")[0] == 0
-    assert blog("seed", "--posts", "1")[:2] == (0, "1 posts\n")
+    assert run_blog("page", "106")[0] != 0
+    assert run_blog("drop")[0] == 0
+    assert run_blog("seed", "--posts", "1")[:2] == (0, "1 posts\n")
 
 
 @pytest.mark.parametrize(
     "storage", ["postgresql://blog:secret@127.0.0.1:1/blog", "oracle://blog", "sqlite:///no/db"]
 )
 def test_an_unreachable_or_unknown_storage_is_reported_in_one_line(
-    blog: Blog, storage: str
+    run_blog: BlogCommand, storage: str
 ) -> None:
-    code, out, err = blog("seed", storage=storage)
+    code, out, err = run_blog("seed", storage=storage)
     assert (code, out) == (3, "")
     assert err.startswith("blog: ")
     assert "Traceback" not in err

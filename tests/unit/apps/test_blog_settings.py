@@ -1,4 +1,4 @@
-"""Settings of the blog, from its environment."""
+"""Settings of the blog, read from its environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from apps.blog.settings import BadSetting, Settings, read
 
 
-def test_defaults_need_only_a_file() -> None:
+def test_the_defaults_store_posts_in_a_file() -> None:
     assert read({}) == Settings()
     assert read({}).storage == "sqlite"
     assert read({"BLOG_UPLOADS": "", "BLOG_REDIS": ""}) == Settings()

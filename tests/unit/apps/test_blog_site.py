@@ -17,6 +17,8 @@ from apps.blog.routes import MAX_TEXT_BYTES, ROUTES, max_body_bytes
 from tests.builders.blog import FACES, HOST, Answer, Blog, picture
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+JSON = {"Content-Type": "application/json"}
+PNG = {"Content-Type": "image/png"}
 
 
 @pytest.fixture(params=FACES)
@@ -37,20 +39,30 @@ def post(blog: Blog) -> str:
 def make_fail(blog: Blog, monkeypatch: pytest.MonkeyPatch, error: Exception, *names: str) -> None:
     """From now on these methods of the storage raise `error`."""
 
-    async def fails(*_: object) -> Any:
+    async def fail(*_: object) -> Any:
         raise error
 
     for name in names:
-        monkeypatch.setattr(blog.site.storage, name, fails)
+        monkeypatch.setattr(blog.site.storage, name, fail)
+
+
+def has_no_posts(blog: Blog) -> bool:
+    return "Nothing has been written yet" in blog.get("/").text
+
+
+def image_path(page: Answer) -> str:
+    """The path of the only image on a page."""
+    (path,) = set(re.findall(r"/images/[0-9a-f]{64}\.png", page.text))
+    return str(path)
 
 
 # --- pages --------------------------------------------------------------------------------
 
 
 def test_a_post_is_written_listed_shown_and_edited(blog: Blog) -> None:
-    made = blog.form("/posts/new", title=" On <queues> ", body="They\r\nare *long*.")
-    assert (made.status, made.body) == (303, b"")
-    path = made.headers["location"]
+    created = blog.form("/posts/new", title=" On <queues> ", body="They\r\nare *long*.")
+    assert (created.status, created.body) == (303, b"")
+    path = created.headers["location"]
     assert re.fullmatch("/posts/[0-9]+", path)
     assert f'<a href="{path}" dir="auto">On &lt;queues&gt;</a>' in blog.get("/").text
     page = blog.get(path)
@@ -68,7 +80,7 @@ def test_a_post_is_written_listed_shown_and_edited(blog: Blog) -> None:
     assert "(revision 2)" in page.text
 
 
-def test_a_post_page_is_reproducible_and_matches_its_function(blog: Blog, post: str) -> None:
+def test_a_post_page_is_reproducible_and_equals_that_of_the_function(blog: Blog, post: str) -> None:
     stored = blog.get(f"/api{post}").json
     page = blog.get(post)
     assert page.body == blog.get(post).body
@@ -76,7 +88,7 @@ def test_a_post_page_is_reproducible_and_matches_its_function(blog: Blog, post: 
     assert page.headers["content-length"] == str(len(page.body))
 
 
-def test_lists_have_pages_newest_first(blog: Blog) -> None:
+def test_posts_are_listed_on_pages_newest_first(blog: Blog) -> None:
     assert "Write the first post" in blog.get("/").text
     for number in range(1, 22):
         blog.form("/posts/new", title=f"Number {number}.", body="text")
@@ -102,9 +114,9 @@ def test_invalid_page_numbers_are_refused(blog: Blog, page: str) -> None:
 
 
 def upload(blog: Blog, file: bytes, name: str) -> Answer:
-    """A new post with a typed body and a file."""
-    typed = [("title", b"Mine", None), ("body", b"typed", None)]
-    return blog.multipart("/posts/new", *typed, ("file", file, name))
+    """The response to a new post with a typed body and a file."""
+    fields = [("title", b"Mine", None), ("body", b"typed", None), ("file", file, name)]
+    return blog.multipart("/posts/new", *fields)
 
 
 @pytest.mark.parametrize(
@@ -115,24 +127,24 @@ def upload(blog: Blog, file: bytes, name: str) -> Answer:
 def test_the_body_is_that_of_the_file_or_else_the_typed_one(
     blog: Blog, file: str, name: str, body: str
 ) -> None:
-    made = upload(blog, file.encode(), name)
-    assert blog.get(f"/api{made.headers['location']}").json["body"] == body
+    path = upload(blog, file.encode(), name).headers["location"]
+    assert blog.get(f"/api{path}").json["body"] == body
 
 
 def test_an_image_is_added_shown_and_served(blog: Blog) -> None:
     data = picture()
     page = blog.multipart("/images", ("image", data, "x.png"))
     assert page.status == 201
-    (path,) = set(re.findall(r"/images/[0-9a-f]{64}\.png", page.text))
-    image = blog.get(path)
+    image = blog.get(image_path(page))
     assert (image.status, image.body, image.headers["content-type"]) == (200, data, "image/png")
     assert "immutable" in image.headers["cache-control"]
 
 
-# --- refused forms keep what was typed ----------------------------------------------------
+# --- refused forms keep the typed text ----------------------------------------------------
 
 
 def field(page: Answer, name: str) -> str:
+    """The value of a form's field."""
     match = re.search(
         rf'<textarea name="{name}"[^>]*>\n(.*?)</textarea>|name="{name}"[^>]* value="(.*?)"',
         page.text,
@@ -160,16 +172,16 @@ def test_a_refused_form_is_returned_as_typed(blog: Blog, title: str, body: str, 
     assert why in page.text
     assert 'role="alert"' in page.text
     assert (field(page, "title"), field(page, "body")) == (title, body)
-    assert "Nothing has been written yet" in blog.get("/").text
+    assert has_no_posts(blog)
 
 
-def test_a_refused_file_keeps_what_was_typed(blog: Blog) -> None:
+def test_a_form_with_a_refused_file_is_returned_as_typed(blog: Blog) -> None:
     page = upload(blog, b"\xff\xfe\x00", "x.md")
     assert page.status == 422
     assert (field(page, "title"), field(page, "body")) == ("Mine", "typed")
 
 
-def test_a_conflicting_edit_is_shown_with_the_other(blog: Blog, post: str) -> None:
+def test_a_conflicting_edit_is_shown_with_the_stored_post(blog: Blog, post: str) -> None:
     blog.form(f"{post}/edit", title="Theirs", body="their words", revision="1")
     page = blog.form(f"{post}/edit", title="Mine", body="my words", revision="1")
     assert page.status == 409
@@ -181,7 +193,7 @@ def test_a_conflicting_edit_is_shown_with_the_other(blog: Blog, post: str) -> No
 
 
 def test_a_refused_edit_keeps_its_base_revision(blog: Blog, post: str) -> None:
-    """Otherwise saving it again would silently overwrite the other edit."""
+    """Otherwise saving the form again would overwrite the other edit."""
     blog.form(f"{post}/edit", title="Theirs", body="their words", revision="1")
     page = blog.form(f"{post}/edit", title="", body="my words", revision="1")
     assert page.status == 422
@@ -199,8 +211,8 @@ def test_without_the_storage_a_form_is_returned_as_typed(
 ) -> None:
     make_fail(blog, monkeypatch, Unreachable("secret host name"), *names)
     monkeypatch.setattr(blog.site, "_prepared", "prepare" not in names)
-    for path, more in (("/posts/new", {}), (f"{post}/edit", {"revision": "1"})):
-        page = blog.form(path, title="Mine", body="my words", **more)
+    for path, values in (("/posts/new", {}), (f"{post}/edit", {"revision": "1"})):
+        page = blog.form(path, title="Mine", body="my words", **values)
         assert page.status == 503
         assert int(page.headers["retry-after"]) > 0
         assert (field(page, "title"), field(page, "body")) == ("Mine", "my words")
@@ -236,10 +248,10 @@ def test_an_internal_error_is_logged_and_not_shown(
 ) -> None:
     make_fail(blog, monkeypatch, ZeroDivisionError("secret"), "post")
     with caplog.at_level(logging.ERROR):
-        page, answer = blog.get(post), blog.get(f"/api{post}")
-    assert (page.status, answer.status) == (500, 500)
-    assert "secret" not in page.text + answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
+        page, response = blog.get(post), blog.get(f"/api{post}")
+    assert (page.status, response.status) == (500, 500)
+    assert "secret" not in page.text + response.text
+    assert response.headers["content-type"] == "application/problem+json"
     assert page.headers["x-content-type-options"] == "nosniff"
     assert caplog.text.count("ZeroDivisionError: secret") == 2
 
@@ -255,39 +267,39 @@ def test_unknown_paths_are_not_found(blog: Blog, path: str) -> None:
     assert page.status == 404
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "location" not in page.headers
-    answer = blog.get(f"/api{path}")
-    assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json")
-    assert answer.json["status"] == 404
+    response = blog.get(f"/api{path}")
+    assert (response.status, response.headers["content-type"]) == (404, "application/problem+json")
+    assert response.json["status"] == 404
 
 
-def _addresses() -> list[str]:
-    paths = {route.path.replace("<id:number>", "1") for route in ROUTES}
-    return sorted(path.replace("<name>", "x") for path in paths)
+PATHS = sorted({re.sub("<[^>]+>", "1", route.path) for route in ROUTES})
 
 
-@pytest.mark.parametrize("path", _addresses())
+@pytest.mark.parametrize("path", PATHS)
 def test_each_path_lists_its_allowed_methods(blog: Blog, post: str, path: str) -> None:
     options = blog.ask("OPTIONS", path)
     assert (options.status, options.body) == (204, b"")
     allowed = options.headers["allow"].split(", ")
     for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "TRACE"):
-        answer = blog.ask(method, path)
-        assert (answer.status == 405) == (method not in allowed), method
-        if answer.status == 405:
-            assert answer.headers["allow"] == options.headers["allow"]
+        response = blog.ask(method, path)
+        assert (response.status == 405) == (method not in allowed), method
+        if response.status == 405:
+            assert response.headers["allow"] == options.headers["allow"]
 
 
 @pytest.mark.parametrize("path", ["/", "/posts/1", "/posts/new", "/posts/1/edit", "/images",
                                   "/style.css", "/api/posts/1", "/nothing"])  # fmt: skip
-def test_head_answers_like_get_without_the_body(blog: Blog, post: str, path: str) -> None:
-    got, head = blog.get(path), blog.ask("HEAD", path)
-    assert (head.status, head.headers, head.body) == (got.status, got.headers, b"")
-    assert head.headers["content-length"] == str(len(got.body))
+def test_the_response_to_head_is_that_to_get_without_the_body(
+    blog: Blog, post: str, path: str
+) -> None:
+    get, head = blog.get(path), blog.ask("HEAD", path)
+    assert (head.status, head.headers, head.body) == (get.status, get.headers, b"")
+    assert head.headers["content-length"] == str(len(get.body))
 
 
-def test_head_writes_nothing(blog: Blog) -> None:
+def test_head_adds_no_post(blog: Blog) -> None:
     assert blog.ask("HEAD", "/posts/new", b"title=t&body=b", FORM).status == 200
-    assert "Nothing has been written yet" in blog.get("/").text
+    assert has_no_posts(blog)
 
 
 # --- permissions and sizes ----------------------------------------------------------------
@@ -298,20 +310,16 @@ def test_head_writes_nothing(blog: Blog) -> None:
     [
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Origin": ""},
-        {"Origin": "http://[::1"},
-        {"Origin": f"http://{HOST}.evil.example"},
-        {"Origin": f"http://user@{HOST}"},
         {"Sec-Fetch-Site": "same-origin", "Origin": "http://evil.example"},
+        *({"Origin": origin} for origin in ("http://evil.example", "null", "", "http://[::1")),
+        *({"Origin": f"http://{host}"} for host in (f"{HOST}.evil.example", f"user@{HOST}")),
     ],
 )
-@pytest.mark.parametrize("path", ["/posts/new", "/images", "/api/posts", "/api/images"])
-def test_posts_from_other_sites_are_refused(blog: Blog, path: str, headers: dict[str, str]) -> None:
-    answer = blog.ask("POST", path, b"title=t&body=b", {**FORM, **headers})
-    assert answer.status == 403
-    assert "Nothing has been written yet" in blog.get("/").text
+def test_posts_from_other_sites_are_refused(blog: Blog, headers: dict[str, str]) -> None:
+    for path in ("/posts/new", "/images", "/api/posts", "/api/images"):
+        response = blog.ask("POST", path, b"title=t&body=b", {**FORM, **headers})
+        assert (path, response.status) == (path, 403)
+    assert has_no_posts(blog)
 
 
 @pytest.mark.parametrize(
@@ -319,31 +327,31 @@ def test_posts_from_other_sites_are_refused(blog: Blog, path: str, headers: dict
     [{}, {"Sec-Fetch-Site": "same-origin", "Origin": f"http://{HOST}"}, {"Sec-Fetch-Site": "none"},
      {"Origin": f"https://{HOST}"}],
 )  # fmt: skip
-def test_own_pages_and_programs_may_post(blog: Blog, headers: dict[str, str]) -> None:
+def test_the_blogs_pages_and_programs_may_post(blog: Blog, headers: dict[str, str]) -> None:
     assert blog.ask("POST", "/posts/new", b"title=t&body=b", {**FORM, **headers}).status == 303
 
 
-def test_every_answer_has_security_headers(blog: Blog, post: str) -> None:
+def test_every_response_has_security_headers(blog: Blog, post: str) -> None:
     stored = blog.multipart("/images", ("image", picture(), "x.png"))
-    (image,) = set(re.findall(r"/images/[0-9a-f]{64}\.png", stored.text))
-    answers = [blog.get(path) for path in (*_addresses(), post, image, "/nothing", "/?page=x")]
-    answers += [stored, blog.ask("OPTIONS", "/"), blog.ask("PUT", "/"), blog.form("/posts/new")]
-    answers.append(blog.ask("POST", "/posts/new", b"x", {"Origin": "null"}))
-    for answer in answers:
-        policy = answer.headers["content-security-policy"]
+    paths = (*PATHS, post, image_path(stored), "/nothing", "/?page=x")
+    responses = [blog.get(path) for path in paths]
+    responses += [stored, blog.ask("OPTIONS", "/"), blog.ask("PUT", "/"), blog.form("/posts/new")]
+    responses.append(blog.ask("POST", "/posts/new", b"x", {"Origin": "null"}))
+    for response in responses:
+        policy = response.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "img-src 'self'" in policy
         assert "script" not in policy
         assert "unsafe" not in policy
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "cache-control" in answer.headers
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "cache-control" in response.headers
 
 
 def test_a_form_larger_than_any_post_is_refused(blog: Blog) -> None:
     page = blog.form("/posts/new", title="t", body="b" * MAX_TEXT_BYTES)
     assert page.status == 413
-    answer = blog.api("POST", "/api/posts", {"title": "t", "body": "b" * MAX_TEXT_BYTES})
-    assert (answer.status, answer.json["status"]) == (413, 413)
+    response = blog.api("POST", "/api/posts", {"title": "t", "body": "b" * MAX_TEXT_BYTES})
+    assert (response.status, response.json["status"]) == (413, 413)
 
 
 def test_the_longest_post_is_accepted_in_any_encoding(blog: Blog) -> None:
@@ -353,39 +361,38 @@ def test_the_longest_post_is_accepted_in_any_encoding(blog: Blog) -> None:
 
 
 def test_an_oversized_body_is_read_up_to_ten_times_the_maximum(blog: Blog) -> None:
-    """It is read so that the answer arrives, but not without limit."""
-    most, kind = max_body_bytes(blog.site), {"Content-Type": "image/png"}
-    piece = b"x" * 65_536
-    assert blog.ask("POST", "/api/images", [piece] * (5 * most // len(piece)), kind).status == 413
+    """Reading it lets the client receive the response."""
+    max_bytes, piece = max_body_bytes(blog.site), b"x" * 65_536
+    count = max_bytes // len(piece)
+    assert blog.ask("POST", "/api/images", [piece] * (5 * count), PNG).status == 413
     assert blog.unread == 0
-    assert blog.ask("POST", "/api/images", [piece] * (12 * most // len(piece)), kind).status == 413
-    assert most < blog.unread < 2 * most + len(piece)
+    assert blog.ask("POST", "/api/images", [piece] * (12 * count), PNG).status == 413
+    assert max_bytes < blog.unread < 2 * max_bytes + len(piece)
 
 
 def test_a_truncated_body_is_not_posted(blog: Blog) -> None:
-    """A form has no end marker, so a part of it would be taken for all."""
-    answer = blog.ask("POST", "/posts/new", b"title=t&body=b", {**FORM, "Content-Length": "99"})
-    assert answer.status == (400 if blog.face == "wsgi" else 0)
-    assert "Nothing has been written yet" in blog.get("/").text
+    """A form has no end marker, so a part of it looks complete."""
+    response = blog.ask("POST", "/posts/new", b"title=t&body=b", {**FORM, "Content-Length": "99"})
+    assert response.status == (400 if blog.face == "wsgi" else 0)
+    assert has_no_posts(blog)
 
 
 def test_a_chunked_body_is_accepted_unless_it_is_too_large(blog: Blog) -> None:
     parts = [b'{"title": "t", ', b'"body"', b': "in pieces"}']
-    kind = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
-    made = blog.ask("POST", "/api/posts", parts, kind)
-    assert (made.status, made.json["body"]) == (201, "in pieces")
-    kind = {"Content-Type": "image/png", "Transfer-Encoding": "chunked"}
-    assert blog.ask("POST", "/api/images", [b"x" * 65_536] * 40, kind).status == 413
+    chunked = {"Transfer-Encoding": "chunked"}
+    created = blog.ask("POST", "/api/posts", parts, {**JSON, **chunked})
+    assert (created.status, created.json["body"]) == (201, "in pieces")
+    assert blog.ask("POST", "/api/images", [b"x" * 65_536] * 40, {**PNG, **chunked}).status == 413
 
 
 @pytest.mark.parametrize("size", [100_001, 200_000])  # larger than an image, and than a form
 def test_an_image_that_is_too_large_is_refused(blog: Blog, size: int) -> None:
     data = b"\x89PNG" + bytes(size)
     page = blog.multipart("/images", ("image", data, "x.png"))
-    answer = blog.ask("POST", "/api/images", data, {"Content-Type": "image/png"})
-    assert (page.status, answer.status) == (413, 413)
+    response = blog.ask("POST", "/api/images", data, PNG)
+    assert (page.status, response.status) == (413, 413)
     assert list(blog.place.glob("uploads/*")) == []
-    for text in (blog.get("/images").text, page.text, answer.text):  # the same limit everywhere
+    for text in (blog.get("/images").text, page.text, response.text):  # all show the same limit
         assert set(re.findall(r"[0-9.]+ MB|[0-9]{4,}", text)) == {"0.1 MB"}
 
 
@@ -393,18 +400,21 @@ def test_an_image_that_is_too_large_is_refused(blog: Blog, size: int) -> None:
 
 
 def test_the_api_adds_shows_edits_and_lists(blog: Blog) -> None:
-    made = blog.api("POST", "/api/posts", {"title": "Ünï", "body": "**b**"})
-    assert (made.status, made.headers["location"]) == (201, f"/api/posts/{made.json['id']}")
-    path = made.headers["location"]
-    assert made.json["html"] == "<p><strong>b</strong></p>\n"
-    assert blog.get(path).json == made.json
+    created = blog.api("POST", "/api/posts", {"title": "Ünï", "body": "**b**"})
+    assert (created.status, created.headers["location"]) == (
+        201,
+        f"/api/posts/{created.json['id']}",
+    )
+    path = created.headers["location"]
+    assert created.json["html"] == "<p><strong>b</strong></p>\n"
+    assert blog.get(path).json == created.json
     edit = {"title": "T", "body": "new", "revision": 1}
     changed = blog.api("PUT", path, edit)
     assert (changed.status, changed.json["revision"]) == (200, 2)
-    again = blog.api("PUT", path, edit)
-    assert (again.status, again.headers["content-type"]) == (409, "application/problem+json")
+    conflict = blog.api("PUT", path, edit)
+    assert (conflict.status, conflict.headers["content-type"]) == (409, "application/problem+json")
     page = blog.get("/api/posts").json
-    assert [line["title"] for line in page["items"]] == ["T"]
+    assert [item["title"] for item in page["items"]] == ["T"]
     assert (page["page"], page["posts"]) == (1, 1)
     assert blog.get("/api/posts?page=9").json["items"] == []
 
@@ -431,10 +441,10 @@ def test_the_api_adds_shows_edits_and_lists(blog: Blog) -> None:
         (b'{"title": NaN, "body": "b"}', 422),
     ],
 )
-def test_invalid_posts_by_the_api(blog: Blog, body: bytes, status: int) -> None:
-    answer = blog.api("POST", "/api/posts", body)
-    assert (answer.status, answer.json["status"]) == (status, status)
-    assert answer.headers["content-type"] == "application/problem+json"
+def test_the_api_refuses_invalid_posts(blog: Blog, body: bytes, status: int) -> None:
+    response = blog.api("POST", "/api/posts", body)
+    assert (response.status, response.json["status"]) == (status, status)
+    assert response.headers["content-type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize(
@@ -444,26 +454,26 @@ def test_invalid_posts_by_the_api(blog: Blog, body: bytes, status: int) -> None:
 def test_an_edit_by_the_api_needs_a_valid_base_revision(
     blog: Blog, post: str, revision: object, status: int
 ) -> None:
-    answer = blog.api("PUT", f"/api{post}", {"title": "t", "body": "b", "revision": revision})
-    assert answer.status == status
-    assert status != 200 or answer.json["revision"] == 2
+    edit = {"title": "t", "body": "b", "revision": revision}
+    response = blog.api("PUT", f"/api{post}", edit)
+    assert response.status == status
+    assert status != 200 or response.json["revision"] == 2
 
 
 def test_other_content_types_are_refused(blog: Blog) -> None:
     body = b'{"title": "t", "body": "b"}'
     assert blog.ask("POST", "/api/posts", body, {"Content-Type": "text/plain"}).status == 415
     assert blog.ask("POST", "/api/posts", body).status == 415
-    kind = {"Content-Type": "text/html"}
-    assert blog.ask("POST", "/api/images", picture(), kind).status == 415
-    kind = {"Content-Type": "image/png"}
-    assert blog.ask("POST", "/api/images", b"<html>", kind).status == 415
+    html = {"Content-Type": "text/html"}
+    assert blog.ask("POST", "/api/images", picture(), html).status == 415
+    assert blog.ask("POST", "/api/images", b"<html>", PNG).status == 415
     assert blog.multipart("/images", ("image", b"<html>", "x.png")).status == 415
     assert blog.multipart("/images", ("other", picture(), "x.png")).status == 422
 
 
-def test_an_image_by_the_api(blog: Blog) -> None:
+def test_the_api_adds_an_image(blog: Blog) -> None:
     data = picture("WEBP")
-    made = blog.ask("POST", "/api/images", data, {"Content-Type": "image/webp"})
-    assert (made.status, made.json["width"], made.json["height"]) == (201, 40, 30)
-    assert blog.get(made.json["url"]).body == data
-    assert made.headers["location"] == made.json["url"]
+    created = blog.ask("POST", "/api/images", data, {"Content-Type": "image/webp"})
+    assert (created.status, created.json["width"], created.json["height"]) == (201, 40, 30)
+    assert blog.get(created.json["url"]).body == data
+    assert created.headers["location"] == created.json["url"]

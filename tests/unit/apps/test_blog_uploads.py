@@ -1,4 +1,4 @@
-"""Which uploads are images, and where they are stored."""
+"""Uploads are stored under the hash of their content, and only if they are images."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from apps.blog.posts import BadInput
 from apps.blog.uploads import NAME, NotAnImage, TooLarge, Uploads, megabytes
 from tests.builders.blog import picture
 
-MOST = 100_000
+MAX_BYTES = 100_000
+HASH = "0" * 64
 TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
 
 
 @pytest.fixture
 def uploads(tmp_path: Path) -> Uploads:
-    return Uploads(tmp_path / "uploads", MOST)
+    return Uploads(tmp_path / "uploads", MAX_BYTES)
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """A chunk of a PNG file, section 5.3 of its specification."""
-    check = zlib.crc32(kind + data)
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+    """A chunk of a PNG file: section 5.3 of its specification."""
+    checksum = zlib.crc32(kind + data)
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", checksum)
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG file that claims to have that many pixels."""
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    data = zlib.compress(bytes(1000))
-    parts = chunk(b"IHDR", head), chunk(b"IDAT", data), chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+    """A small PNG file that declares these dimensions."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    data = chunk(b"IDAT", zlib.compress(bytes(1000)))
+    return b"\x89PNG\r\n\x1a\n" + header + data + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -89,7 +89,7 @@ def test_an_image_with_a_wrong_checksum_is_refused(uploads: Uploads) -> None:
         bytes(100),
     ],
 )
-def test_other_content_is_refused_whatever_it_begins_with(
+def test_content_that_only_begins_like_an_image_is_refused(
     uploads: Uploads, tmp_path: Path, data: bytes
 ) -> None:
     with pytest.raises(NotAnImage):
@@ -118,7 +118,7 @@ def test_compressed_text_bombs_are_refused(uploads: Uploads) -> None:
         uploads.store(data[:33] + chunk(b"zTXt", text) + data[33:])
 
 
-def test_maximum_size_of_an_image(tmp_path: Path) -> None:
+def test_an_image_has_a_maximum_size(tmp_path: Path) -> None:
     data = picture("PNG")
     assert Uploads(tmp_path, len(data)).store(data)
     with pytest.raises(TooLarge, match=f"the maximum is {megabytes(len(data) - 1)}"):
@@ -132,32 +132,19 @@ def test_an_empty_upload_is_refused(uploads: Uploads) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_an_image_or_refused(data: bytes) -> None:
-    folder = Path("/dev/null/none")  # nothing may be written: an image would fail otherwise
+    directory = Path("/dev/null/none")  # storing an image there would raise another error
     for start in (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"\xff\xd8\xff", b"RIFF\xff\0\0\0WEBPVP8 "):
         with pytest.raises((NotAnImage, BadInput, TooLarge)):
-            Uploads(folder, MOST).store(start + data)
+            Uploads(directory, MAX_BYTES).store(start + data)
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "",
-        ".",
-        "..",
-        "../secret",
-        "..%2fsecret",
-        "/etc/passwd",
-        "secret",
-        f"{'0' * 64}.svg",
-        f"{'0' * 64}.PNG",
-        f"{'A' * 64}.png",
-        "\u0660" * 64 + ".png",  # a digit, in Arabic
-        f"{'0' * 64}.png\n",
-        f"{'0' * 64}.png\x00",
-        f"../uploads/{'0' * 64}.png",
-        f"{'0' * 63}.png",
-    ],
-)
+    ["", ".", "..", "../secret", "..%2fsecret", "/etc/passwd", "secret", f"{HASH}.svg",
+     f"{HASH}.PNG", f"{'A' * 64}.png", f"{HASH}.png\n", f"{HASH}.png\x00",
+     f"../uploads/{HASH}.png", f"{'0' * 63}.png",
+     "\u0660" * 64 + ".png"],  # an Arabic digit
+)  # fmt: skip
 def test_invalid_names_load_nothing(uploads: Uploads, tmp_path: Path, name: str) -> None:
     (tmp_path / "uploads").mkdir()
     (tmp_path / "secret").write_text("secret")
@@ -167,14 +154,13 @@ def test_invalid_names_load_nothing(uploads: Uploads, tmp_path: Path, name: str)
 
 
 def test_a_missing_image_loads_nothing(uploads: Uploads) -> None:
-    assert uploads.load(f"{'0' * 64}.png") is None
+    assert uploads.load(f"{HASH}.png") is None
 
 
 def test_a_failed_write_leaves_no_file(uploads: Uploads, tmp_path: Path) -> None:
     data = picture("PNG")
-    target = tmp_path / "uploads" / f"{hashlib.sha256(data).hexdigest()}.png"
-    target.mkdir(parents=True)
-    (target / "in the way").touch()
+    obstacle = tmp_path / "uploads" / f"{hashlib.sha256(data).hexdigest()}.png"
+    (obstacle / "file").mkdir(parents=True)
     with pytest.raises(OSError, match=r"\S"):
         uploads.store(data)
-    assert list((tmp_path / "uploads").iterdir()) == [target]
+    assert list((tmp_path / "uploads").iterdir()) == [obstacle]
