@@ -89,7 +89,7 @@ def test_an_image_with_a_wrong_checksum_is_refused(uploads: Uploads) -> None:
         bytes(100),
     ],
 )
-def test_content_that_only_begins_like_an_image_is_refused(
+def test_other_content_is_refused_even_if_it_begins_like_an_image(
     uploads: Uploads, tmp_path: Path, data: bytes
 ) -> None:
     with pytest.raises(NotAnImage):

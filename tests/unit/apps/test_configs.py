@@ -1,4 +1,4 @@
-"""The config files: valid settings, shared settings in one place, and a real boot of each."""
+"""The config files: their settings, and a real Gunicorn started with each."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ PACKAGE = {
     "uvicorn": "uvicorn_worker",
 }
 SETTINGS = {setting.name for setting in KNOWN_SETTINGS}
+COMMON = runpy.run_path(str(CONFIGS / "common.py"))
 choice = runpy.run_path(str(CONFIGS / "choice.py"))["choice"]
 
 
@@ -43,10 +44,10 @@ def settings(name):
 
 
 @pytest.mark.parametrize("name", [*PACKAGE, "common"])
-def test_all_names_are_settings_with_valid_values(name):
-    names = load(name) if name in PACKAGE else runpy.run_path(str(CONFIGS / "common.py"))
+def test_all_names_in_a_file_are_settings_with_valid_values(name):
+    values = load(name) if name in PACKAGE else COMMON
     cfg = Config()
-    for key, value in names.items():
+    for key, value in values.items():
         helper = key.startswith("_") or isinstance(value, ModuleType) or key in ("Path", "run_path")
         if not helper and not (isinstance(value, type) and key[0].isupper()):
             assert key in SETTINGS
@@ -55,20 +56,18 @@ def test_all_names_are_settings_with_valid_values(name):
 
 @pytest.mark.parametrize("name", PACKAGE)
 def test_a_class_file_shares_the_common_settings(name):
-    common = runpy.run_path(str(CONFIGS / "common.py"))
     own = settings(name)
-    worker_class = own.pop("worker_class")
+    worker_class = own["worker_class"]
     if name == "uvicorn":
         assert worker_class.__name__ == "PinnedUvicornWorker"
     else:
         assert worker_class == name
-    assert {key: own[key] for key in common if key in SETTINGS} == {
-        key: value for key, value in common.items() if key in SETTINGS
-    }
+    common = {key: value for key, value in COMMON.items() if key in SETTINGS}
+    assert own | common == own
     assert ("threads" in own) is (name == "gthread")
 
 
-def test_loop_and_parser_are_pinned(monkeypatch):
+def test_loop_and_parser_are_fixed(monkeypatch):
     for variable in ("ASGI_LOOP", "ASGI_HTTP", "UVICORN_HTTP"):
         monkeypatch.delenv(variable, raising=False)
     asgi = settings("asgi")
@@ -77,7 +76,7 @@ def test_loop_and_parser_are_pinned(monkeypatch):
     assert (kwargs["loop"], kwargs["http"], kwargs["lifespan"]) == ("asyncio", "h11", "auto")
 
 
-def test_a_choice_defaults_to_the_first_and_follows_the_environment(monkeypatch):
+def test_a_choice_is_the_first_package_or_that_of_the_environment(monkeypatch):
     packages = {"asyncio": "asyncio", "other": "json"}
     monkeypatch.delenv("ASGI_LOOP", raising=False)
     assert choice("ASGI_LOOP", packages) == "asyncio"
@@ -92,7 +91,7 @@ def test_a_choice_defaults_to_the_first_and_follows_the_environment(monkeypatch)
         ("nowhere", "ASGI_LOOP=nowhere needs the package no_such_package, which is not installed."),
     ],
 )
-def test_a_bad_choice_is_an_error(monkeypatch, value, sentence):
+def test_an_invalid_choice_is_refused(monkeypatch, value, sentence):
     monkeypatch.setenv("ASGI_LOOP", value)
     with pytest.raises(SystemExit, match=f"^{re.escape(sentence)}$"):
         choice("ASGI_LOOP", {"asyncio": "asyncio", "nowhere": "no_such_package"})
@@ -100,7 +99,7 @@ def test_a_bad_choice_is_an_error(monkeypatch, value, sentence):
 
 @contextmanager
 def gunicorn(config, app, cwd, log):
-    """Plain Gunicorn with one worker on a port of the kernel's choice; yields that port."""
+    """Plain Gunicorn with one worker on a free port; yields the port."""
     argv = [sys.executable, "-m", "gunicorn", "-c", str(config), "-b", "127.0.0.1:0", "-w", "1"]
     argv += ["--chdir", str(ROOT), app]
     with log.open("wb") as out:
@@ -116,7 +115,7 @@ def gunicorn(config, app, cwd, log):
         server.terminate()
         server.wait(LONG_S)
     finally:
-        # The group outlives its leader if a worker does, and is gone if none is left
+        # The process group still exists only if a worker does
         with suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
         server.wait()
@@ -130,16 +129,16 @@ def get(port, path):
 
 
 @pytest.mark.parametrize("name", PACKAGE)
-def test_each_config_boots_under_plain_gunicorn_from_anywhere(name, tmp_path):
+def test_plain_gunicorn_serves_with_each_file_from_any_directory(name, tmp_path):
     pytest.importorskip(PACKAGE[name], exc_type=ImportError)
     app = "apps.sleep_asgi:app" if name in ("asgi", "uvicorn") else "apps.sleep_wsgi:app"
     with gunicorn(CONFIGS / f"{name}.py", app, tmp_path, tmp_path / "log") as port:
         assert get(port, "/?sleep=0") == (200, b"slept 0 s\n")
-    # A worker that does not end within its second is killed, which Gunicorn may log
+    # Gunicorn may log that it killed a worker which did not end within a second
     log = (tmp_path / "log").read_text().splitlines()
     assert not [line for line in log if "[ERROR]" in line and "was sent SIGKILL" not in line]
 
 
-def test_a_relative_path_from_the_checkout_works(tmp_path):
+def test_plain_gunicorn_serves_with_a_relative_path_in_the_checkout(tmp_path):
     with gunicorn("configs/sync.py", "apps.sleep_wsgi:app", ROOT, tmp_path / "log") as port:
         assert get(port, "/?sleep=0")[0] == 200
