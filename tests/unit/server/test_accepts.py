@@ -95,27 +95,14 @@ def test_an_accept_method_looked_up_earlier_and_the_event_loop_are_timed(
     assert len(accepted) == 2
 
 
-class Wrapped:
-    """A socket in an attribute of another object."""
-
-    def __init__(self, name: str, sock: Any) -> None:
-        setattr(self, name, sock)
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(getattr(self, self._name), name)
-
-
 @pytest.mark.parametrize("names", [["sock"], ["fd"], ["_sock"], ["sock", "fd"], ["fd", "sock"]])
 def test_a_wrapped_socket_is_timed(listener: socket.socket, names: list[str]) -> None:
-    outer: Any = listener
+    wrapped: Any = listener
     for name in reversed(names):
-        outer = Wrapped(name, outer)
-    accepted = time_accepts(outer)
+        wrapped = SimpleNamespace(**{name: wrapped})
+    accepted = time_accepts(wrapped)
     with connected(listener):
-        outer.accept()[0].close()
+        listener.accept()[0].close()
     assert len(accepted) == 1
 
 
