@@ -43,29 +43,21 @@ def test_the_url_selects_the_storage(url: str, storage: str) -> None:
     assert read({"BLOG_STORAGE": url}).storage == storage
 
 
+INVALID = {
+    "BLOG_STORAGE": ("", "blog.db", "sqlite:///", "sqlite://blog.db", "postgresql:secret",
+                     "mysql://me:secret@db/blog"),
+    "BLOG_REDIS": ("secret", "http://me:secret@cache", "http://[secret"),
+    "BLOG_LOCAL": ("yes",),
+    "BLOG_LOCAL_EXPIRY": ("-1", "nan", "inf"),
+    "BLOG_LOCAL_MOST": ("0", "1.5"),
+    "BLOG_REDIS_EXPIRY": ("0",),
+    "BLOG_POOL": ("", "2.5"),
+    "BLOG_UPLOAD_MOST": ("many",),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("BLOG_STORAGE", ""),
-        ("BLOG_STORAGE", "blog.db"),
-        ("BLOG_STORAGE", "mysql://me:secret@db/blog"),
-        ("BLOG_STORAGE", "postgresql:secret"),
-        ("BLOG_STORAGE", "sqlite:///"),
-        ("BLOG_STORAGE", "sqlite://blog.db"),
-        ("BLOG_REDIS", "secret"),
-        ("BLOG_REDIS", "http://me:secret@cache"),
-        ("BLOG_REDIS", "http://[secret"),
-        ("BLOG_LOCAL", "yes"),
-        ("BLOG_LOCAL_EXPIRY", "-1"),
-        ("BLOG_LOCAL_EXPIRY", "nan"),
-        ("BLOG_LOCAL_EXPIRY", "inf"),
-        ("BLOG_LOCAL_MOST", "0"),
-        ("BLOG_LOCAL_MOST", "1.5"),
-        ("BLOG_REDIS_EXPIRY", "0"),
-        ("BLOG_POOL", ""),
-        ("BLOG_POOL", "2.5"),
-        ("BLOG_UPLOAD_MOST", "many"),
-    ],
+    ("name", "value"), [(name, value) for name, values in INVALID.items() for value in values]
 )
 def test_an_invalid_value_is_refused_without_showing_a_password(name: str, value: str) -> None:
     with pytest.raises(BadSetting, match=rf"^{name} must .*\.$") as error:

@@ -93,25 +93,23 @@ def test_a_server_whose_app_hangs_during_import_says_where(
     assert why_not_started(tmp_path, server, "stuck:app", source).startswith(expected)
 
 
-EXITED = "the workers exited 3 times before loading the app"
-
-
 @pytest.mark.parametrize("name", ["sync", *SERVERS])
-def test_a_server_whose_workers_only_exit_says_why(tmp_path: Path, name: str) -> None:
-    source = "import sys\nprint('SECRET is not set')\nsys.exit()\n"
-    respawns = name in ("sync", "uvicorn-alone", "hypercorn")  # the others end with their workers
-    expected = EXITED if respawns else "the server did not boot"
-    why = why_not_started(tmp_path, Server(name, 2, 1, 128, 10), "exits:app", source)
-    assert why == f"{expected}: SECRET is not set"
-
-
-@pytest.mark.parametrize("name", ["sync", *SERVERS])
-def test_a_missing_module_is_named_under_any_server(tmp_path: Path, name: str) -> None:
-    server = Server(name, 2, 1, 128, 10)
-    failure = why_not_started(tmp_path, server, "shop:app", "import nowhere\n")
-    why, _, advice = failure.partition("; ")
-    # uvicorn restarts workers forever
-    expected = EXITED if name == "uvicorn-alone" else "the server did not boot"
-    raised = "ModuleNotFoundError: No module named 'nowhere' (shop.py line 1)"
-    assert why == f"{expected}: {raised}"
-    assert advice.startswith("install it for ")
+@pytest.mark.parametrize(
+    ("source", "respawning", "reason", "advice"),  # `respawning` servers do not end
+    [
+        ("import sys\nprint('SECRET is not set')\nsys.exit()\n",
+         ("sync", "uvicorn-alone", "hypercorn"), "SECRET is not set", ""),
+        ("import nowhere\n", ("uvicorn-alone",),
+         "ModuleNotFoundError: No module named 'nowhere' (shop.py line 1)", "install it for "),
+    ],
+    ids=["exits", "missing module"],
+)  # fmt: skip
+def test_any_server_says_why_its_workers_do_not_import_the_app(
+    tmp_path: Path, name: str, source: str, respawning: tuple[str, ...], reason: str, advice: str
+) -> None:
+    respawned = "the workers exited 3 times before loading the app"
+    failure = why_not_started(tmp_path, Server(name, 2, 1, 128, 10), "shop:app", source)
+    why, _, rest = failure.partition("; ")
+    assert why == f"{respawned if name in respawning else 'the server did not boot'}: {reason}"
+    assert rest.startswith(advice)
+    assert bool(rest) is bool(advice)

@@ -1,4 +1,4 @@
-"""Lone requests: to an app that fails some or all of them, and to a mix of routes."""
+"""Lone requests: their number, apps that fail some or all of them, and mixes of routes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from http import HTTPStatus
-from itertools import cycle
+from itertools import cycle, repeat
 from pathlib import Path
+from statistics import fmean, stdev
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,9 +26,13 @@ from workerlab.server import warmup
 from workerlab.server.running import Running, TrialFailed
 from workerlab.server.warmup import (
     MAX_FAILURES,
+    MAX_LONE,
+    MAX_LONE_ERROR,
     MAX_PAUSE_RETRIES,
+    MAX_TOTAL_LONE_S,
     MIN_LONE,
     LoneSender,
+    are_sufficient,
     first_responses_s,
     routes_of,
     send_lone_requests,
@@ -241,3 +246,40 @@ def test_lone_times_of_a_mix_are_weighted_means_of_each_round() -> None:
     assert single.alone_s == single.lone_s
     assert replace(single, lone_weights=(0.75, 0.25)).alone_s == pytest.approx((1.25, 2.75))
     assert Record("none", None, lone_weights=(0.75, 0.25)).alone_s == ()
+
+
+# --- number ------------------------------------------------------------------------------------
+
+
+def lone_times(next_s: Callable[[], float], *, bundled: bool = False) -> list[float]:
+    lone_s: list[float] = []
+    while not are_sufficient(lone_s, bundled=bundled):
+        lone_s.append(next_s())
+    return lone_s
+
+
+@pytest.mark.parametrize(
+    ("bundled", "seconds", "count"),
+    [
+        (True, 1.0, 1), (True, 0.5, 1), (True, 0.2, 3), (True, 0.001, 5),
+        (False, 20.0, MIN_LONE), (False, 1.0, MIN_LONE), (False, 0.125, 4),
+        (False, 0.001, MAX_LONE),
+    ],
+)  # fmt: skip
+def test_lone_requests_take_half_a_second_and_are_at_least_three_unless_the_app_is_bundled(
+    bundled: bool, seconds: float, count: int
+) -> None:
+    assert len(lone_times(repeat(seconds).__next__, bundled=bundled)) == count
+
+
+@pytest.mark.parametrize("mean_s", [0.005, 0.05, 0.5, 5.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_requests_are_repeated_until_their_mean_is_precise_or_time_is_up(
+    mean_s: float, seed: int
+) -> None:
+    generator = random.Random(seed)
+    lone_s = lone_times(lambda: generator.expovariate(1 / mean_s))
+    error = stdev(lone_s) / len(lone_s) ** 0.5 / fmean(lone_s)
+    assert len(lone_s) == MAX_LONE or sum(lone_s) >= MAX_TOTAL_LONE_S or error <= MAX_LONE_ERROR
+    assert MIN_LONE <= len(lone_s) <= MAX_LONE
+    assert len(lone_s) == MIN_LONE or sum(lone_s[:-1]) < MAX_TOTAL_LONE_S

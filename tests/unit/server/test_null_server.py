@@ -1,8 +1,9 @@
-"""The pure parts of the null server: requests, responses and its report."""
+"""The null server: its requests, responses, report and network namespace."""
 
 from __future__ import annotations
 
 import json
+import socket
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workerlab.numbers.histogram import Histogram
-from workerlab.server import preflight
+from workerlab.server import null_server, preflight
 from workerlab.server.null.__main__ import listen, parse
 from workerlab.server.null.server import (
     FAULTS,
@@ -23,6 +24,7 @@ from workerlab.server.null.server import (
     read_request,
     response_to,
 )
+from workerlab.server.null_server import own_network
 
 GET = b"GET /?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -165,3 +167,35 @@ def test_the_last_response_of_a_connection_closes_it_unless_it_is_faulty(
     response = response_to(keep=True, confirm=confirm, bodiless=False, body_bytes=12, fault=fault)
     closing = response_to(keep=False, confirm=False, bodiless=False, body_bytes=12, fault="")
     assert final_response(response) == (response if fault else closing)
+
+
+# --- network -----------------------------------------------------------------------------------
+
+
+def current_namespace() -> str:
+    return str(Path("/proc/thread-self/ns/net").readlink())
+
+
+def test_a_network_has_its_own_settings_and_is_left_after_an_error() -> None:
+    try:
+        with own_network(2):
+            pass
+    except OSError as error:
+        pytest.skip(f"cannot make a network namespace: {error}")
+    before = current_namespace(), preflight.sysctl("net.ipv4.tcp_tw_reuse")
+    with suppress(InterruptedError), own_network(0):
+        assert current_namespace() != before[0]
+        assert preflight.sysctl("net.ipv4.tcp_tw_reuse") == "0"
+        assert preflight.port_range() == (32_768, 60_999)
+        with socket.create_server(("127.0.0.1", 0)) as listener:  # the loopback interface is up
+            socket.create_connection(listener.getsockname()).close()
+        raise InterruptedError
+    assert (current_namespace(), preflight.sysctl("net.ipv4.tcp_tw_reuse")) == before
+
+
+def test_a_refused_namespace_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = current_namespace()
+    monkeypatch.setattr(null_server, "CLONE_NEWNET", 1)  # refused for any user
+    with pytest.raises(OSError, match="Invalid argument"), own_network(2):
+        pytest.fail("the namespace was made")
+    assert current_namespace() == before

@@ -119,6 +119,7 @@ def test_a_version_that_does_not_exist_cannot_be_installed(tmp_path: Path, wheel
 
 def test_a_version_needs_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     for name in ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/simple")  # no server listens there
     assert why_not_provided("27.0.1", tmp_path) == (
