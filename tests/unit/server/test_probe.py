@@ -131,7 +131,7 @@ def test_length_and_attributes_pass_through() -> None:
     body = wsgi(Body([b"one", b"two"]))
     assert len(body) == 2
     assert body.name == "report.pdf"
-    assert not hasattr(body, "fileno")
+    assert not hasattr(wsgi([]), "fileno")
     with pytest.raises(TypeError):
         len(wsgi(stream()))
 
