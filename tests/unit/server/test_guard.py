@@ -29,10 +29,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans are fou
 PROLOGUE = """
 import os, signal, sys, time
 from pathlib import Path
-place = Path(sys.argv[1])
+directory = Path(sys.argv[1])
 
-def mark(what):
-    (place / what).write_text(str(os.getpid()))
+def mark(name):
+    (directory / name).write_text(str(os.getpid()))
 
 def forked(then):
     if os.fork() == 0:
@@ -52,9 +52,9 @@ def daemon():
 """
 
 
-def remaining_pids(place: Path) -> list[int]:
-    """Pids of all processes with `place` in their arguments, including guards."""
-    return [process.pid for process in running(str(place))]
+def remaining_pids(directory: Path) -> list[int]:
+    """Pids of all processes with `directory` in their arguments, including guards."""
+    return [process.pid for process in running(str(directory))]
 
 
 def zombies() -> set[int]:
@@ -70,7 +70,7 @@ def zombies() -> set[int]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
+def directory(tmp_path: Path) -> Iterator[Path]:
     """A directory whose programs must all have ended after the test."""
     before = zombies()
     try:
@@ -81,24 +81,24 @@ def place(tmp_path: Path) -> Iterator[Path]:
         send(remaining_pids(tmp_path), signal.SIGKILL)
 
 
-def guarded_command(argv: list[str], place: Path, **options: Any) -> Guarded:
-    files = {"stdout": place / "out", "stderr": place / "err"}
-    return Guarded(argv, **{"cwd": place, "env": os.environ, "grace_s": LONG_S, **files, **options})
+def guarded_command(argv: list[str], directory: Path, **options: Any) -> Guarded:
+    defaults = {"cwd": directory, "stdout": directory / "out", "stderr": directory / "err"}
+    return Guarded(argv, **{**defaults, "env": os.environ, "grace_s": LONG_S, **options})
 
 
-def guarded(place: Path, program: str, **options: Any) -> Guarded:
-    argv = [sys.executable, "-I", "-S", "-c", PROLOGUE + program, str(place)]
-    return guarded_command(argv, place, **options)
+def guarded(directory: Path, program: str, **options: Any) -> Guarded:
+    argv = [sys.executable, "-I", "-S", "-c", PROLOGUE + program, str(directory)]
+    return guarded_command(argv, directory, **options)
 
 
-def guarded_with_data(place: Path, program: str, **options: Any) -> Guarded:
+def guarded_with_data(directory: Path, program: str, **options: Any) -> Guarded:
     """Its data directory is removed at its end."""
-    return guarded(place / "data", program, cwd=place, remove=place / "data", **options)
+    return guarded(directory / "data", program, cwd=directory, remove=directory / "data", **options)
 
 
-def marked_pid(place: Path, name: str) -> int:
+def marked_pid(directory: Path, name: str) -> int:
     """Waits for the mark, and returns the pid of the process that made it."""
-    path = place / name
+    path = directory / name
     return int(until(lambda: path.exists() and path.read_text(), name))
 
 
@@ -125,13 +125,13 @@ def wait_for_ends(pids: list[int]) -> None:
     ],
 )
 def test_a_program_that_ends_leaves_its_exit_code_and_no_data(
-    place: Path, program: str, code: int
+    directory: Path, program: str, code: int
 ) -> None:
-    with guarded_with_data(place, program) as process:
+    with guarded_with_data(directory, program) as process:
         assert process.wait(LONG_S)
         assert not process.running
     assert process.exit_code == code
-    assert not (place / "data").exists()
+    assert not (directory / "data").exists()
 
 
 SPIN = "while time.process_time() < 0.3: pass\n"
@@ -146,27 +146,27 @@ SPIN = "while time.process_time() < 0.3: pass\n"
         (SPIN + "os.kill(os.getpid(), signal.SIGKILL)", 0.3),
     ],
 )
-def test_cpu_of_a_program_that_ends_is_known(place: Path, program: str, used_s: float) -> None:
+def test_cpu_of_a_program_that_ends_is_known(directory: Path, program: str, used_s: float) -> None:
     began = time.monotonic()
-    with guarded(place, program) as process:
+    with guarded(directory, program) as process:
         assert process.cpu_s is None
         assert process.wait(LONG_S)
     # The first moments of a fork may be charged to the parent; at most two processes compute
     assert used_s * 0.97 <= process.cpu_s <= 2 * (time.monotonic() - began)
 
 
-def test_cpu_of_a_killed_program_is_known(place: Path) -> None:
-    with guarded(place, SPIN + "mark('ready'); sleep()") as process:
-        marked_pid(place, "ready")
+def test_cpu_of_a_killed_program_is_known(directory: Path) -> None:
+    with guarded(directory, SPIN + "mark('ready'); sleep()") as process:
+        marked_pid(directory, "ready")
         process.kill()
     assert process.cpu_s >= 0.29
 
 
-def test_output_goes_to_files(place: Path) -> None:
-    with guarded(place, "print('out'); print('error', file=sys.stderr)") as process:
+def test_output_goes_to_files(directory: Path) -> None:
+    with guarded(directory, "print('out'); print('error', file=sys.stderr)") as process:
         assert process.wait(LONG_S)
-    assert (place / "out").read_text() == "out\n"
-    assert (place / "err").read_text() == "error\n"
+    assert (directory / "out").read_text() == "out\n"
+    assert (directory / "err").read_text() == "error\n"
 
 
 @pytest.mark.parametrize(
@@ -175,15 +175,15 @@ def test_output_goes_to_files(place: Path) -> None:
     ids=["program", "user"],
 )
 def test_a_program_or_user_that_does_not_exist_is_named(
-    place: Path, program: str, options: dict[str, Any]
+    directory: Path, program: str, options: dict[str, Any]
 ) -> None:
-    with guarded_command([program], place, **options) as process:
+    with guarded_command([program], directory, **options) as process:
         assert process.wait(LONG_S)
     assert process.exit_code == 127
-    assert options.get("user", program) in (place / "err").read_text()
+    assert options.get("user", program) in (directory / "err").read_text()
 
 
-def test_a_program_has_default_signals(place: Path) -> None:
+def test_a_program_has_default_signals(directory: Path) -> None:
     """It must not inherit the signals that the guard and its parent ignore or block."""
     program = """
 names = {name for name in ("HUP", "QUIT", "TERM", "CHLD", "USR1", "INT", "PIPE")
@@ -194,7 +194,7 @@ print(sorted(names), signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.getpgrp())
     handlers = [signal.signal(number, signal.SIG_IGN) for number in ignored]
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
     try:
-        process = guarded(place, program)
+        process = guarded(directory, program)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in zip(ignored, handlers, strict=True):
@@ -202,25 +202,25 @@ print(sorted(names), signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.getpgrp())
     with process:
         assert process.wait(LONG_S)
     # Python handles SIGINT and ignores SIGPIPE
-    assert (place / "out").read_text() == f"['INT', 'PIPE'] set() {process.pid}\n"
+    assert (directory / "out").read_text() == f"['INT', 'PIPE'] set() {process.pid}\n"
 
 
 # --- ended by the harness -------------------------------------------------------------------
 
 
-def test_a_program_runs_until_sigterm_stops_it(place: Path) -> None:
+def test_a_program_runs_until_sigterm_stops_it(directory: Path) -> None:
     program = """
 signal.signal(signal.SIGTERM, lambda *_: (mark("terminated"), sys.exit(5)))
 mark("ready")
 sleep()
 """
-    with guarded(place, program) as process:
-        assert marked_pid(place, "ready") == process.pid
+    with guarded(directory, program) as process:
+        assert marked_pid(directory, "ready") == process.pid
         assert not process.wait(0.01)
         assert process.running
         assert process.exit_code is None
         process.stop()
-        assert marked_pid(place, "terminated") == process.pid
+        assert marked_pid(directory, "terminated") == process.pid
     assert process.exit_code == 5
 
 
@@ -229,11 +229,11 @@ sleep()
     [(signal.SIGTERM, {}, "stop"), (signal.SIGQUIT, {"end": signal.SIGQUIT}, "kill")],
 )
 def test_a_program_that_ignores_its_end_signal_is_killed_after_the_grace(
-    place: Path, number: signal.Signals, options: dict[str, Any], method: str
+    directory: Path, number: signal.Signals, options: dict[str, Any], method: str
 ) -> None:
     program = f"signal.signal(signal.{number.name}, signal.SIG_IGN); mark('ready'); sleep()"
-    with guarded(place, program, grace_s=0.3, **options) as process:
-        marked_pid(place, "ready")
+    with guarded(directory, program, grace_s=0.3, **options) as process:
+        marked_pid(directory, "ready")
         began = time.monotonic()
         getattr(process, method)()
         assert time.monotonic() - began >= 0.3
@@ -241,10 +241,10 @@ def test_a_program_that_ignores_its_end_signal_is_killed_after_the_grace(
 
 
 def test_the_report_is_read_after_the_guard_has_ended(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with guarded(place, "mark('ready'); sleep()") as process:
-        marked_pid(place, "ready")
+    with guarded(directory, "mark('ready'); sleep()") as process:
+        marked_pid(directory, "ready")
         listen = process._listen
 
         def listen_late(timeout_s: float) -> None:
@@ -258,12 +258,12 @@ def test_the_report_is_read_after_the_guard_has_ended(
     assert process.exit_code == -signal.SIGKILL
 
 
-def test_an_error_inside_the_context_kills_the_program(place: Path) -> None:
-    process = guarded(place, "mark('ready'); sleep()", grace_s=10 * LONG_S)
+def test_an_error_inside_the_context_kills_the_program(directory: Path) -> None:
+    process = guarded(directory, "mark('ready'); sleep()", grace_s=10 * LONG_S)
 
     def fail() -> None:
         with process:
-            marked_pid(place, "ready")
+            marked_pid(directory, "ready")
             raise RuntimeError("in the lab")
 
     with pytest.raises(RuntimeError, match="in the lab"):
@@ -272,28 +272,28 @@ def test_an_error_inside_the_context_kills_the_program(place: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["stop", "kill"])
-def test_a_daemon_of_a_running_program_is_ended(place: Path, method: str) -> None:
+def test_a_daemon_of_a_running_program_is_ended(directory: Path, method: str) -> None:
     """A grandchild in its own session, whose parent has ended."""
-    with guarded(place, "forked(daemon); sleep()") as process:
-        pid = marked_pid(place, "daemon")
+    with guarded(directory, "forked(daemon); sleep()") as process:
+        pid = marked_pid(directory, "daemon")
         assert os.getsid(pid) != os.getsid(process.pid or 0)
         getattr(process, method)()
         assert not exists(pid)
 
 
-def test_a_daemon_of_an_ended_program_is_ended(place: Path) -> None:
+def test_a_daemon_of_an_ended_program_is_ended(directory: Path) -> None:
     program = """
 forked(daemon)
-while not (place / "daemon").exists():
+while not (directory / "daemon").exists():
     time.sleep(0.001)
 """
-    with guarded(place, program) as process:
+    with guarded(directory, program) as process:
         assert process.wait(LONG_S)
         assert process.exit_code == 0
-    assert not exists(marked_pid(place, "daemon"))
+    assert not exists(marked_pid(directory, "daemon"))
 
 
-def test_a_whole_tree_is_ended(place: Path) -> None:
+def test_a_whole_tree_is_ended(directory: Path) -> None:
     """Children start children in their own sessions, deeper than one sweep reaches."""
     program = """
 for depth in range(5):
@@ -304,19 +304,19 @@ for depth in range(5):
 mark("deepest")
 sleep()
 """
-    with guarded(place, program) as process:
-        marked_pid(place, "deepest")
+    with guarded(directory, program) as process:
+        marked_pid(directory, "deepest")
         process.kill()
-        assert remaining_pids(place) == []
+        assert remaining_pids(directory) == []
 
 
 # --- unexpected ends ------------------------------------------------------------------------
 
 
-def test_orphans_of_a_killed_program_are_ended(place: Path) -> None:
+def test_orphans_of_a_killed_program_are_ended(directory: Path) -> None:
     """Workers whose arbiter was killed would keep the port."""
-    with guarded(place, "forked(lambda: (mark('orphan'), sleep())); sleep()") as process:
-        orphan = marked_pid(place, "orphan")
+    with guarded(directory, "forked(lambda: (mark('orphan'), sleep())); sleep()") as process:
+        orphan = marked_pid(directory, "orphan")
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait(LONG_S)
         assert process.exit_code == -signal.SIGKILL
@@ -327,18 +327,19 @@ HARNESS = """
 import os, signal, sys, time
 from pathlib import Path
 from workerlab.server.process import Guarded
-place = Path(sys.argv[1])
-argv = [sys.executable, "-I", "-S", "-c", sys.argv[2], str(place)]
-with Guarded(argv, cwd=place.parent, env=os.environ, stdout=place / "out", grace_s=600, OPTIONS):
+directory = Path(sys.argv[1])
+argv = [sys.executable, "-I", "-S", "-c", sys.argv[2], str(directory)]
+files = {"cwd": directory.parent, "stdout": directory / "out"}
+with Guarded(argv, **files, env=os.environ, grace_s=600, OPTIONS):
     time.sleep(600)
 """
 
 
 @contextmanager
-def harness(place: Path, program: str, options: str = "") -> Iterator[subprocess.Popen[bytes]]:
+def harness(directory: Path, program: str, options: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """A harness that runs the program below a guard with these options."""
     code = HARNESS.replace("OPTIONS", options)
-    argv = [sys.executable, "-c", code, str(place), PROLOGUE + program]
+    argv = [sys.executable, "-c", code, str(directory), PROLOGUE + program]
     with subprocess.Popen(argv, preexec_fn=default_signals) as process:
         try:
             yield process
@@ -347,32 +348,34 @@ def harness(place: Path, program: str, options: str = "") -> Iterator[subprocess
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_the_death_of_the_harness_ends_all_programs(place: Path, number: signal.Signals) -> None:
+def test_the_death_of_the_harness_ends_all_programs(
+    directory: Path, number: signal.Signals
+) -> None:
     program = (
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "forked(daemon); forked(lambda: (mark('child'), sleep())); mark('ready'); sleep()"
     )
-    with harness(place, program) as dying:
-        pids = [marked_pid(place, name) for name in ("daemon", "child", "ready")]
+    with harness(directory, program) as dying:
+        pids = [marked_pid(directory, name) for name in ("daemon", "child", "ready")]
         dying.send_signal(number)
         assert dying.wait(LONG_S) == -number
     wait_for_ends(pids)
 
 
-def test_an_interrupt_in_the_terminal_reaches_only_the_harness(place: Path) -> None:
+def test_an_interrupt_in_the_terminal_reaches_only_the_harness(directory: Path) -> None:
     """Ctrl-C signals the foreground process group, which contains neither guard nor program."""
-    with guarded(place, "mark('ready'); sleep()") as process:
-        marked_pid(place, "ready")
-        groups = {os.getpgid(pid) for pid in remaining_pids(place)}
+    with guarded(directory, "mark('ready'); sleep()") as process:
+        marked_pid(directory, "ready")
+        groups = {os.getpgid(pid) for pid in remaining_pids(directory)}
         assert os.getpgrp() not in groups
         assert len(groups) == 2
         assert process.running
 
 
-def test_the_death_of_the_guard_is_noticed(place: Path) -> None:
-    with guarded(place, "mark('ready'); sleep()") as process:
-        marked_pid(place, "ready")
-        (guard,) = [pid for pid in remaining_pids(place) if pid != process.pid]
+def test_the_death_of_the_guard_is_noticed(directory: Path) -> None:
+    with guarded(directory, "mark('ready'); sleep()") as process:
+        marked_pid(directory, "ready")
+        (guard,) = [pid for pid in remaining_pids(directory) if pid != process.pid]
         os.kill(guard, signal.SIGKILL)
         assert process.wait(LONG_S)
         assert process.exit_code is None
@@ -384,26 +387,26 @@ def test_the_death_of_the_guard_is_noticed(place: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["stop", "kill"])
-def test_data_is_removed_without_following_links(place: Path, method: str) -> None:
+def test_data_is_removed_without_following_links(directory: Path, method: str) -> None:
     for name in ("data", "elsewhere"):
-        (place / name).mkdir()
-        (place / name / "file").touch()
+        (directory / name).mkdir()
+        (directory / name / "file").touch()
     program = """
-(place / "link").symlink_to(place.parent / "elsewhere")
-(place / "deep").mkdir()
+(directory / "link").symlink_to(directory.parent / "elsewhere")
+(directory / "deep").mkdir()
 mark("deep/ready")
 sleep()
 """
-    with guarded_with_data(place, program) as process:
-        marked_pid(place / "data", "deep/ready")
-        assert (place / "data" / "file").exists()
+    with guarded_with_data(directory, program) as process:
+        marked_pid(directory / "data", "deep/ready")
+        assert (directory / "data" / "file").exists()
         getattr(process, method)()
-        assert not (place / "data").exists()
-    assert (place / "elsewhere" / "file").exists()
+        assert not (directory / "data").exists()
+    assert (directory / "elsewhere" / "file").exists()
 
 
-def test_a_program_whose_data_directory_cannot_be_made_is_not_started(place: Path) -> None:
-    with guarded_command(["true"], place, remove=place / "not" / "there") as process:
+def test_a_program_whose_data_directory_cannot_be_made_is_not_started(directory: Path) -> None:
+    with guarded_command(["true"], directory, remove=directory / "not" / "there") as process:
         assert process.wait(LONG_S)
     assert process.pid is None
     assert process.exit_code is None
@@ -432,7 +435,7 @@ def test_root_runs_a_program_as_another_user(stack: ExitStack) -> None:
 
 TIDY = """
 import signal
-signal.signal(signal.SIGQUIT, lambda *_: (Path(str(place) + "-tidied").touch(), sys.exit(0)))
+signal.signal(signal.SIGQUIT, lambda *_: (Path(str(directory) + "-tidied").touch(), sys.exit(0)))
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 mark("ready")
 sleep()
@@ -440,21 +443,21 @@ sleep()
 
 
 @pytest.mark.parametrize("method", ["stop", "kill"])
-def test_a_program_with_another_end_signal_may_clean_up(place: Path, method: str) -> None:
-    with guarded_with_data(place, TIDY, end=signal.SIGQUIT) as process:
-        marked_pid(place / "data", "ready")
+def test_a_program_with_another_end_signal_may_clean_up(directory: Path, method: str) -> None:
+    with guarded_with_data(directory, TIDY, end=signal.SIGQUIT) as process:
+        marked_pid(directory / "data", "ready")
         getattr(process, method)()
-        assert (place / "data-tidied").exists()
+        assert (directory / "data-tidied").exists()
     assert process.exit_code == 0
-    assert not (place / "data").exists()
+    assert not (directory / "data").exists()
 
 
-def test_the_death_of_the_harness_removes_the_data(place: Path) -> None:
-    data = place / "data"
-    with harness(data, "forked(daemon)\n" + TIDY, "remove=place, end=signal.SIGQUIT") as dying:
+def test_the_death_of_the_harness_removes_the_data(directory: Path) -> None:
+    data = directory / "data"
+    with harness(data, "forked(daemon)\n" + TIDY, "remove=directory, end=signal.SIGQUIT") as dying:
         pids = [marked_pid(data, name) for name in ("daemon", "ready")]
         dying.kill()
         assert dying.wait(LONG_S) == -signal.SIGKILL
     until(lambda: not data.exists(), "its data is removed")
-    assert (place / "data-tidied").exists()
+    assert (directory / "data-tidied").exists()
     wait_for_ends(pids)

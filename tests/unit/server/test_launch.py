@@ -71,12 +71,12 @@ def test_the_advice_depends_on_where_a_missing_module_is_named(
     assert serve._next_step(launched, f"it ended: No module named '{missing}'") == advice
 
 
-def why_not_started(place: Path, server: Server, target: str, source: str) -> str:
+def why_not_started(directory: Path, server: Server, target: str, source: str) -> str:
     """The reason why this server does not start with an app of this source."""
     for package in class_named(server.worker_class).packages:
         pytest.importorskip(package)
-    (place / f"{target.partition(':')[0]}.py").write_text(source)
-    launched = launch(place, server, App(target, str(place)))
+    (directory / f"{target.partition(':')[0]}.py").write_text(source)
+    launched = launch(directory, server, App(target, str(directory)))
     with pytest.raises(TrialFailed) as failure, serve.serve(launched):
         pass
     return str(failure.value)

@@ -22,14 +22,14 @@ def v1_quota(group: str, quota_us: int) -> dict[str, str]:
     return {f"{group}/cpu.cfs_quota_us": f"{quota_us}\n", f"{group}/cpu.cfs_period_us": "100000\n"}
 
 
-def make_files(place: Path, groups: str, files: Mapping[str, str]) -> Path:
-    (place / "proc/self").mkdir(parents=True)
-    (place / "proc/self/cgroup").write_text(groups)
+def make_files(directory: Path, groups: str, files: Mapping[str, str]) -> Path:
+    (directory / "proc/self").mkdir(parents=True)
+    (directory / "proc/self/cgroup").write_text(groups)
     for name, text in files.items():
-        path = place / "sys/fs/cgroup" / name
+        path = directory / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return place
+    return directory
 
 
 @pytest.mark.parametrize(
