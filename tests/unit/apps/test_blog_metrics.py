@@ -77,6 +77,6 @@ def test_each_process_has_a_file_that_outlives_it(tmp_path: Path) -> None:
 
 def test_without_the_variable_there_is_no_file(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, "-c", "import apps.blog.metrics"]
-    subprocess.run(argv, cwd=tmp_path, env=env, check=True)
+    code = "import apps.blog.metrics"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, check=True)
     assert not list(tmp_path.iterdir())
