@@ -63,13 +63,13 @@ def test_seeding_adds_missing_posts_and_dropping_removes_all(
     env = {**os.environ, "BLOG_STORAGE": "sqlite:///posts.db", "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, "-m", "apps.blog", "seed", "--posts", "5"]
     assert subprocess.check_output(argv, cwd=tmp_path, env=env) == b"5 posts\n"
-    before = stored_posts(tmp_path)
+    first_posts = stored_posts(tmp_path)
     assert run_blog("seed", "--posts", "105")[:2] == (0, "105 posts\n")
     assert run_blog("seed", "--posts", "3")[:2] == (0, "105 posts\n")
-    after = stored_posts(tmp_path)
-    assert after[:5] == before
-    assert [row[0] for row in after] == [*range(1, 106)]
-    assert after[104][1] == seeds.draft(105).title
+    posts = stored_posts(tmp_path)
+    assert posts[:5] == first_posts
+    assert [row[0] for row in posts] == [*range(1, 106)]
+    assert posts[104][1] == seeds.draft(105).title
     assert run_blog("count")[:2] == (0, "105\n")
     code, page, _ = run_blog("page", "105")
     assert code == 0

@@ -44,14 +44,14 @@ def connected(listener: socket.socket, port: int = 0) -> socket.socket:
 def test_an_accept_is_recorded_by_its_clients_port(listener: socket.socket) -> None:
     accepted = time_accepts(listener)
     with connected(listener) as client:
-        before = time.monotonic_ns()
+        started_ns = time.monotonic_ns()
         assert accepted == {}
         connection, address = listener.accept()
         with connection:
             assert type(connection) is socket.socket
             assert address == client.getsockname()
             assert accepted.keys() == {address[1]}
-            assert before <= accepted[address[1]] <= time.monotonic_ns()
+            assert started_ns <= accepted[address[1]] <= time.monotonic_ns()
 
 
 def test_the_latest_connection_of_a_port_counts(listener: socket.socket) -> None:
@@ -116,9 +116,9 @@ def test_a_socket_that_cannot_be_timed_still_accepts(listener: socket.socket) ->
     assert accepted == {}
 
 
-@pytest.mark.parametrize("other", [None, object(), SimpleNamespace(family=socket.AF_INET)])
-def test_other_objects_are_ignored(other: object) -> None:
-    assert time_accepts(other) == {}
+@pytest.mark.parametrize("value", [None, object(), SimpleNamespace(family=socket.AF_INET)])
+def test_other_objects_are_ignored(value: object) -> None:
+    assert time_accepts(value) == {}
 
 
 def test_accepts_of_a_listener_without_ports_are_not_recorded(tmp_path: Any) -> None:

@@ -72,11 +72,11 @@ def zombies() -> set[int]:
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
     """A directory whose programs must all have ended after the test."""
-    before = zombies()
+    earlier_zombies = zombies()
     try:
         yield tmp_path
         until(lambda: not remaining_pids(tmp_path), "all programs have ended")
-        assert zombies() <= before
+        assert zombies() <= earlier_zombies
     finally:
         send(remaining_pids(tmp_path), signal.SIGKILL)
 
@@ -147,12 +147,12 @@ SPIN = "while time.process_time() < 0.3: pass\n"
     ],
 )
 def test_cpu_of_a_program_that_ends_is_known(directory: Path, program: str, used_s: float) -> None:
-    began = time.monotonic()
+    began_s = time.monotonic()
     with guarded(directory, program) as process:
         assert process.cpu_s is None
         assert process.wait(LONG_S)
     # The first moments of a fork may be charged to the parent; at most two processes compute
-    assert used_s * 0.97 <= process.cpu_s <= 2 * (time.monotonic() - began)
+    assert used_s * 0.97 <= process.cpu_s <= 2 * (time.monotonic() - began_s)
 
 
 def test_cpu_of_a_killed_program_is_known(directory: Path) -> None:
@@ -234,9 +234,9 @@ def test_a_program_that_ignores_its_end_signal_is_killed_after_the_grace(
     program = f"signal.signal(signal.{number.name}, signal.SIG_IGN); mark('ready'); sleep()"
     with guarded(directory, program, grace_s=0.3, **options) as process:
         marked_pid(directory, "ready")
-        began = time.monotonic()
+        began_s = time.monotonic()
         getattr(process, method)()
-        assert time.monotonic() - began >= 0.3
+        assert time.monotonic() - began_s >= 0.3
     assert process.exit_code == -signal.SIGKILL
 
 

@@ -36,8 +36,8 @@ def beat_after(directory: Path, work: Callable[[], None]) -> Beat:
     """The first beat after `work`, which a loop with a heartbeat runs once."""
 
     async def wait_for_beats(count: int) -> None:
-        before = len(read_beats(directory).beats)
-        while len(read_beats(directory).beats) < before + count:
+        earlier = len(read_beats(directory).beats)
+        while len(read_beats(directory).beats) < earlier + count:
             await asyncio.sleep(0.005)
 
     async def main() -> int:
@@ -299,8 +299,8 @@ def test_the_heart_stops_in_children_that_the_app_forks(tmp_path: Path) -> None:
     assert process.returncode == 0
     beats = read_beats(tmp_path).beats
     assert {beat.pid for beat in beats} == {process.pid}
-    for before, after in pairwise(beats):  # only one process wrote them
-        assert after.at_ns - before.at_ns == pytest.approx(after.length_ns, abs=1000)
+    for previous, beat in pairwise(beats):  # only one process wrote them
+        assert beat.at_ns - previous.at_ns == pytest.approx(beat.length_ns, abs=1000)
 
 
 def test_a_killed_process_leaves_its_beats(tmp_path: Path) -> None:

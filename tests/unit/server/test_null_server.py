@@ -66,12 +66,12 @@ def test_a_listener_avoids_the_ports_of_the_load() -> None:
 
 
 @given(st.integers(0, 40), st.binary(max_size=40))
-def test_a_request_is_read_once_it_is_complete(length: int, more: bytes) -> None:
+def test_a_request_is_read_once_it_is_complete(length: int, rest: bytes) -> None:
     head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length
-    whole = head + b"b" * length
-    for size in range(len(whole)):
-        assert read_request(whole[:size]) is None
-    assert read(whole + more).length == len(whole)
+    request = head + b"b" * length
+    for size in range(len(request)):
+        assert read_request(request[:size]) is None
+    assert read(request + rest).length == len(request)
 
 
 @pytest.mark.parametrize(
@@ -182,20 +182,20 @@ def test_a_network_has_its_own_settings_and_is_left_after_an_error() -> None:
             pass
     except OSError as error:
         pytest.skip(f"cannot make a network namespace: {error}")
-    before = current_namespace(), preflight.sysctl("net.ipv4.tcp_tw_reuse")
+    original = current_namespace(), preflight.sysctl("net.ipv4.tcp_tw_reuse")
     with suppress(InterruptedError), own_network(0):
-        assert current_namespace() != before[0]
+        assert current_namespace() != original[0]
         assert preflight.sysctl("net.ipv4.tcp_tw_reuse") == "0"
         assert preflight.port_range() == (32_768, 60_999)
         with socket.create_server(("127.0.0.1", 0)) as listener:  # the loopback interface is up
             socket.create_connection(listener.getsockname()).close()
         raise InterruptedError
-    assert (current_namespace(), preflight.sysctl("net.ipv4.tcp_tw_reuse")) == before
+    assert (current_namespace(), preflight.sysctl("net.ipv4.tcp_tw_reuse")) == original
 
 
 def test_a_refused_namespace_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = current_namespace()
+    namespace = current_namespace()
     monkeypatch.setattr(null_server, "CLONE_NEWNET", 1)  # refused for any user
     with pytest.raises(OSError, match="Invalid argument"), own_network(2):
         pytest.fail("the namespace was made")
-    assert current_namespace() == before
+    assert current_namespace() == namespace

@@ -187,8 +187,8 @@ def test_arguments_and_headers_are_the_servers_own(recording: Recording) -> None
     def start_response(*arguments: Any) -> None:
         calls.append(arguments)
 
-    def app(given: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
-        assert given is environ
+    def app(received: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
+        assert received is environ
         assert start is start_response
         start("200 OK", [])
         return []
@@ -265,29 +265,29 @@ def test_of_other_messages_only_a_whole_file_ends_an_asgi_span(
     assert ended(recording.only)
 
 
-async def returns(*_: Any) -> None:
+async def return_nothing(*_: Any) -> None:
     return None
 
 
-async def fails(*_: Any) -> None:
+async def fail(*_: Any) -> None:
     raise OSError("client disconnected")
 
 
-async def cancelled(*_: Any) -> None:
+async def cancel(*_: Any) -> None:
     raise asyncio.CancelledError
 
 
-async def answers(_scope: Any, _receive: Any, send: Any) -> None:
+async def respond(_scope: Any, _receive: Any, send: Any) -> None:
     await send(body_message())
 
 
 @pytest.mark.parametrize(
     ("app", "send", "error"),
     [
-        (returns, returns, None),
-        (fails, returns, OSError),
-        (answers, fails, OSError),
-        (cancelled, returns, asyncio.CancelledError),
+        (return_nothing, return_nothing, None),
+        (fail, return_nothing, OSError),
+        (respond, fail, OSError),
+        (cancel, return_nothing, asyncio.CancelledError),
     ],
     ids=["no body", "error", "failed send", "cancelled"],
 )
@@ -368,7 +368,7 @@ def request_wsgi(**changes: Any) -> None:
 
 
 def request_asgi(**changes: Any) -> None:
-    serve_asgi(returns, returns, {**HTTP, "client": PEER, "headers": [], **changes})
+    serve_asgi(return_nothing, return_nothing, {**HTTP, "client": PEER, "headers": [], **changes})
 
 
 def test_every_request_of_a_kept_connection_has_its_accept(recording: Recording) -> None:
