@@ -72,9 +72,7 @@ def test_only_cpu_of_the_requests_thread_counts_until_the_body_is_closed(spans: 
     assert span.cost.queued_ns >= 0
 
 
-def test_samples_find_the_gil_held_by_a_computing_thread_but_not_by_a_sleeping_one(
-    spans: Any,
-) -> None:
+def test_a_computing_request_holds_the_gil_and_sleeps_are_counted(spans: Any) -> None:
     def cost_of_repeated(work: Callable[[], object]) -> Any:
         """The cost of a request that repeats `work` until there are enough samples."""
 
@@ -171,9 +169,7 @@ def test_the_first_exceptions_of_an_asgi_app_are_in_the_log(
     assert capsys.readouterr().err.count("\nKeyError: 'price'\n") == probe.MAX_TRACEBACKS
 
 
-def test_interleaved_requests_have_their_own_cpu_and_blocking_counts_only_in_steps(
-    spans: Any,
-) -> None:
+def test_interleaved_requests_have_their_own_cpu_and_steps_include_blocking(spans: Any) -> None:
     burned_ns = Counter[int]()
 
     async def app(scope: Scope, _receive: Any, send: Any) -> None:
@@ -183,11 +179,11 @@ def test_interleaved_requests_have_their_own_cpu_and_blocking_counts_only_in_ste
         time.sleep(SLEEP_S * (scope["times"] - 1))
         await send({"type": "http.response.body"})
 
-    async def both() -> None:
+    async def send_both() -> None:
         await asyncio.gather(asgi(app, times=1), asgi(app, times=2))
 
     began_ns = time.thread_time_ns()
-    asyncio.run(both())
+    asyncio.run(send_both())
     thread_ns = time.thread_time_ns() - began_ns
     first, second = spans()
     assert burned_ns[1] <= first.cost.cpu_ns <= thread_ns - second.cost.cpu_ns
@@ -210,10 +206,10 @@ def test_steps_are_held_up_only_by_those_of_other_requests(spans: Any) -> None:
         times_ns.append(time.monotonic_ns())
         burned_ns.append(compute(CPU_S))
 
-    async def both() -> None:
+    async def send_both() -> None:
         await asyncio.gather(asgi(app), asgi(app))
 
-    asyncio.run(both())
+    asyncio.run(send_both())
     first, second = (span.cost for span in spans())
     assert second.held_up_ns >= burned_ns[0]
     assert first.held_up_ns <= times_ns[2] - times_ns[0]  # by the other's first step
