@@ -113,5 +113,5 @@ def test_a_table_is_rendered() -> None:
 @pytest.mark.parametrize("text", ["> ", "- ", "[", "![", "*a **b ", "(", "`", "<", "|a"])
 def test_deep_nesting_renders_to_bounded_html(text: str) -> None:
     """A special character becomes some five characters of HTML."""
-    body = text * (MAX_BODY // 8 // len(text))
+    body = text * (MAX_BODY // 2 // len(text))
     assert len(render(body)) <= 10 * len(body)
