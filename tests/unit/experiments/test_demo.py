@@ -240,10 +240,7 @@ def test_no_table_if_the_lesson_is_interrupted(
 ) -> None:
     type_keys("")
     run = run_store.load(recorded("demo"))
-    with (
-        pytest.raises(KeyboardInterrupt),
-        presenter(run.directory, run.plan, prompts=True),
-    ):
+    with pytest.raises(KeyboardInterrupt), presenter(run.directory, run.plan, prompts=True):
         raise KeyboardInterrupt
     assert "measured" not in capsys.readouterr().out
 

@@ -40,10 +40,7 @@ from workerlab.experiments.generators.findings import (
     ThreadGrowth,
     findings,
 )
-from workerlab.experiments.generators.usage import (
-    GeneratorLoad,
-    usage_of,
-)
+from workerlab.experiments.generators.usage import GeneratorLoad, usage_of
 from workerlab.finding import Answer, Finding, Inconclusive, stored
 from workerlab.model.evidence import (
     Fault,

@@ -162,11 +162,7 @@ def test_max_seconds_is_30_by_default() -> None:
     assert sweep_plan(["--max-seconds", "60"]).max_seconds == 60
 
 
-FIXED = (
-    ("--rounds", "5"),
-    ("--duration", "3"),
-    ("--keepalive", "on", "--ramp", "1"),
-)
+FIXED = (("--rounds", "5"), ("--duration", "3"), ("--keepalive", "on", "--ramp", "1"))
 
 
 @pytest.mark.parametrize("arguments", FIXED)

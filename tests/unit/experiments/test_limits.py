@@ -393,11 +393,7 @@ def test_a_mistake_that_could_not_be_shown() -> None:
     no_network=st.sampled_from(["", "Operation not permitted"]),
 )
 def test_steps_keep_to_the_machine(
-    files: int | None,
-    tools: set[str],
-    ports: tuple[int, int] | None,
-    quick: bool,
-    no_network: str,
+    files: int | None, tools: set[str], ports: tuple[int, int] | None, quick: bool, no_network: str
 ) -> None:
     extent = Extent(
         lambda tool: tool == "fast" or tool in tools,

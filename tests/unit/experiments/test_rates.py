@@ -19,14 +19,7 @@ from workerlab.experiments.load_trials import Rates
 from workerlab.experiments.planning import plan_of
 from workerlab.model.evidence import Fault
 from workerlab.model.plan import Cell, Plan, Rate, Server, Trial
-from workerlab.plan import (
-    is_counted_load,
-    load_for,
-    open_connections,
-    product,
-    records_for,
-    trials,
-)
+from workerlab.plan import is_counted_load, load_for, open_connections, product, records_for, trials
 from workerlab.run_store import appending, create
 from workerlab.server.worker_classes import CLASSES, configured_slots
 

@@ -128,8 +128,7 @@ def test_names_within_functions_and_classes_are_no_settings(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
-    [("workers = = 1\n", "line 1: invalid syntax"), ("a\0b", "source code")],
+    ("text", "why"), [("workers = = 1\n", "line 1: invalid syntax"), ("a\0b", "source code")]
 )
 def test_a_file_that_is_no_python_is_refused(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "gunicorn.conf.py"
@@ -159,8 +158,7 @@ def test_the_worker_class_of_a_file(settings: dict[str, object], name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"),
-    [("gevnt", "did you mean gevent?"), ("x", "choose from sync, gevent")],
+    ("name", "advice"), [("gevnt", "did you mean gevent?"), ("x", "choose from sync, gevent")]
 )
 def test_an_unknown_worker_class_is_refused(name: str, advice: str) -> None:
     with pytest.raises(UsageError) as error:

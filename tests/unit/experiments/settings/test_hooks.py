@@ -62,8 +62,6 @@ def test_a_hook_that_is_called_late_is_honoured(monkeypatch: pytest.MonkeyPatch)
     assert hooks_of(site, monkeypatch) == ["worker_abort", "worker_int"]
 
 
-def test_a_server_that_had_to_be_killed_is_inconclusive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_had_to_be_killed_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="did not end in time"):
         hooks_of(SlowSite(stop_s=None), monkeypatch)
