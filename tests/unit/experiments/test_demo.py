@@ -37,17 +37,16 @@ from workerlab.model.plan import Plan, Trial
 from workerlab.plan import grid, load_for, trials
 from workerlab.terminal import console
 
-RECORDED_STEPS = 6  # of the lesson, in the run "demo"
-LESSON = replace(read_lesson(), steps=read_lesson().steps[:RECORDED_STEPS])
-
-
-def run_no_live_step(*_: object, **__: object) -> None:
-    raise AssertionError("no step of this lesson needs the live load")
+# The steps recorded in the run "demo"; none of them needs the live load
+LESSON = replace(read_lesson(), steps=read_lesson().steps[:6])
+Output = pytest.CaptureFixture[str]
+TypeKeys = Callable[[str], list[str]]
+TypeAtPrompt = Callable[[bytes], None]
 
 
 @pytest.fixture
 def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The other end of the terminal that is standard input."""
+    """The controlling end of the terminal that is standard input."""
     controller, terminal = pty.openpty()
     with os.fdopen(terminal) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
@@ -56,7 +55,7 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 @pytest.fixture
-def type_keys(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+def type_keys(monkeypatch: pytest.MonkeyPatch) -> TypeKeys:
     """Answers each prompt with the next key, then with Enter. Returns the keys not yet read."""
 
     def set_keys(keys: str) -> list[str]:
@@ -83,21 +82,15 @@ class FixedDuration(TrialSource):
 
 
 def presenter(directory: Path, plan: Plan, *, prompts: bool, trial_s: float = 0.0) -> Presenter:
-    return Presenter(
-        lesson=LESSON,
-        prompts=prompts,
-        run_live=run_no_live_step,
-        source=FixedDuration(directory, plan, trial_s),
-        todo=grid(plan),
-    )
+    source = FixedDuration(directory, plan, trial_s)
+    return Presenter(LESSON, prompts, run_live=pytest.fail, source=source, todo=grid(plan))
 
 
-def lesson_output(capsys: pytest.CaptureFixture[str], *, prompts: bool) -> str:
+def lesson_output(capsys: Output, *, prompts: bool) -> str:
     """What the lesson prints on a recorded run, without pictures."""
     run = run_store.load(recorded("demo"))
-    plan = run.plan
-    with presenter(run.directory, plan, prompts=prompts, trial_s=20.0) as display:
-        for trial in grid(plan):
+    with presenter(run.directory, run.plan, prompts=prompts, trial_s=20.0) as display:
+        for trial in grid(run.plan):
             display.begin(trial)
             display.end(trial, run.records[trial.key])
     return capsys.readouterr().out
@@ -107,7 +100,7 @@ def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_the_lesson_is_given_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lesson_is_given_step_by_step(capsys: Output) -> None:
     output = lesson_output(capsys, prompts=False)
     assert output.startswith(LESSON.title)
     assert "about 2m 00s." in output
@@ -121,9 +114,9 @@ def test_the_lesson_is_given_step_by_step(capsys: pytest.CaptureFixture[str]) ->
     assert all(len(line) <= MAX_WIDTH for line in output.splitlines())
 
 
-def test_requests_over_time_are_shown_for_a_full_queue(capsys: pytest.CaptureFixture[str]) -> None:
-    """A table of means would hide clients without room all the time, and slots that are idle while
-    they wait."""
+def test_requests_over_time_are_shown_for_a_full_queue(capsys: Output) -> None:
+    """A table of means would hide that some clients never find room in the queue, and that slots
+    are idle while they wait."""
     output = lesson_output(capsys, prompts=False)
     assert output.count("no room  ") == 1
     part = output[output.index("5 of 6: ") : output.index("6 of 6: ")]
@@ -136,7 +129,7 @@ def test_requests_over_time_are_shown_for_a_full_queue(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("columns", [30, 40, 60, 79])
 def test_the_lesson_fits_a_narrow_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     """No text is lost: the table at the end becomes a paragraph for each step."""
     wide = unwrapped(lesson_output(capsys, prompts=False)).replace("-", "")
@@ -158,9 +151,7 @@ def test_accepted_requests_that_wait_in_a_worker_are_shown() -> None:
     assert sum(line.startswith("  inside a worker ") for line in lines) == 1
 
 
-def test_the_order_of_the_output(
-    capsys: pytest.CaptureFixture[str], type_keys: Callable[[str], list[str]]
-) -> None:
+def test_each_step_asks_before_it_explains(capsys: Output, type_keys: TypeKeys) -> None:
     """Question, guess, law, reaction, answer, measurement, explanation."""
     type_keys("a c \n b c a")
     output = unwrapped(lesson_output(capsys, prompts=True))
@@ -180,9 +171,7 @@ def test_the_order_of_the_output(
         assert "requests/s" not in before
 
 
-def test_all_guesses_are_in_one_table_at_the_end(
-    capsys: pytest.CaptureFixture[str], type_keys: Callable[[str], list[str]]
-) -> None:
+def test_all_guesses_are_in_one_table_at_the_end(capsys: Output, type_keys: TypeKeys) -> None:
     type_keys("a c \n \n \n \n \n \n")
     end = lesson_output(capsys, prompts=True).rpartition("step ")[2].splitlines()
     assert end[0].split() == ["guess", "right", "law", "measured"]
@@ -201,11 +190,8 @@ def test_all_guesses_are_in_one_table_at_the_end(
 
 def test_the_table_fits_and_has_no_column_for_guesses_if_there_are_none() -> None:
     long_title = replace(LESSON.steps[0], title="a" * 60)
-    results = [
-        StepOutcome(long_title, 0, Figures(12.5, 0.8461)),
-        StepOutcome(LESSON.steps[1], skipped=True),
-    ]
-    lines = table(results)
+    measured = StepOutcome(long_title, 0, Figures(12.5, 0.8461))
+    lines = table([measured, StepOutcome(LESSON.steps[1], skipped=True)])
     assert all(len(line) <= MAX_WIDTH for line in lines)
     assert "..." in lines[2]
     assert lines[2].endswith("12.5/s, 846 ms")
@@ -215,9 +201,7 @@ def test_the_table_fits_and_has_no_column_for_guesses_if_there_are_none() -> Non
     assert not any("guess" in line for line in without_guesses)
 
 
-def test_a_step_that_cannot_be_run_is_skipped(
-    capsys: pytest.CaptureFixture[str], type_keys: Callable[[str], list[str]]
-) -> None:
+def test_a_step_that_cannot_be_run_is_skipped(capsys: Output, type_keys: TypeKeys) -> None:
     type_keys("")
     run = run_store.load(recorded("demo"))
     plan = replace(run.plan, unavailable={"sync": "no Gunicorn"})
@@ -228,16 +212,12 @@ def test_a_step_that_cannot_be_run_is_skipped(
     output = capsys.readouterr().out
     assert "This step cannot be measured here: no Gunicorn." in output
     assert "The answer: a)" in output
-    assert " ".join(output.split()).count("a slot for each of the four connections") == 1, (
-        "explained"
-    )
+    assert unwrapped(output).count("a slot for each of the four connections") == 1  # explained
     table_text = output.removesuffix("\n").rpartition("\n\n")[0]
     assert table_text.rstrip().endswith("skipped")
 
 
-def test_no_table_if_the_lesson_is_interrupted(
-    capsys: pytest.CaptureFixture[str], type_keys: Callable[[str], list[str]]
-) -> None:
+def test_no_table_if_the_lesson_is_interrupted(capsys: Output, type_keys: TypeKeys) -> None:
     type_keys("")
     run = run_store.load(recorded("demo"))
     with pytest.raises(KeyboardInterrupt), presenter(run.directory, run.plan, prompts=True):
@@ -258,7 +238,7 @@ def type_ahead(keyboard: int, keys: bytes) -> None:
 
 
 @pytest.fixture
-def type_at_prompt(keyboard: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def type_at_prompt(keyboard: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[TypeAtPrompt]:
     """Types a key as soon as the prompt is printed."""
 
     def type_at(key: bytes) -> None:
@@ -270,7 +250,7 @@ def type_at_prompt(keyboard: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
         real_print = print
         monkeypatch.setattr("builtins.print", print_and_type)
 
-    # Without it, a dropped key would block the test for ever
+    # Otherwise a dropped key would block the test forever
     unblock = threading.Timer(LONG_S, os.write, (keyboard, b"x"))
     unblock.start()
     yield type_at
@@ -278,37 +258,26 @@ def type_at_prompt(keyboard: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     unblock.join()
 
 
-def test_one_key_is_read_without_enter(type_at_prompt: Callable[..., None]) -> None:
+def test_one_key_is_read_without_enter(type_at_prompt: TypeAtPrompt) -> None:
     type_at_prompt(b"B")
     assert console.one_key("?") == "b"
 
 
-@pytest.mark.parametrize("typed_ahead", [b"aaa\n", b"\n", b"a\na\nc\n"])
+# Without Enter, an incomplete line is in the terminal's buffer
+@pytest.mark.parametrize("typed_ahead", [b"aaa\n", b"\n", b"a\na\nc\n", b"ccc"])
 def test_keys_typed_ahead_are_dropped(
-    keyboard: int, type_at_prompt: Callable[..., None], typed_ahead: bytes
+    keyboard: int, type_at_prompt: TypeAtPrompt, capsys: Output, typed_ahead: bytes
 ) -> None:
     """They were typed while a step was running, so they do not answer the next question."""
     type_ahead(keyboard, typed_ahead)
-    type_at_prompt(b"b")
-    assert console.one_key("?") == "b"
-
-
-def test_keys_typed_ahead_without_enter_are_no_guess(
-    keyboard: int, type_at_prompt: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An incomplete line is in the buffer, too."""
-    type_ahead(keyboard, b"ccc")
     type_at_prompt(b"b")
     assert terminal.read_guess(LESSON.steps[1]) == 1
     assert capsys.readouterr().out.endswith("(a, b, c; Enter for none): b\n\n")
 
 
 @pytest.mark.parametrize(("keys", "guess"), [("\x1bxb", 1), ("x\n", None), ("b", 1)])
-def test_other_keys_are_ignored(
-    capsys: pytest.CaptureFixture[str],
-    type_keys: Callable[[str], list[str]],
-    keys: str,
-    guess: int | None,
+def test_keys_that_are_no_choice_are_ignored(
+    capsys: Output, type_keys: TypeKeys, keys: str, guess: int | None
 ) -> None:
     unread = type_keys(keys)
     assert terminal.read_guess(LESSON.steps[1]) == guess
@@ -335,7 +304,7 @@ def test_keys_are_not_echoed_while_the_lesson_runs(keyboard: int) -> None:
 # --- the plan -------------------------------------------------------------------------------------
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
+def demo_plan(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
     with_classes(monkeypatch)
     with demo.setup(parse(["demo", "--yes", *arguments]), None) as prepared:
         return prepared.plan
@@ -343,7 +312,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
 
 def test_all_connections_of_a_step_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No lone first request, a multiple of the connections, and two minutes in all."""
-    plan, steps = planned(monkeypatch), read_lesson().steps[:-1]  # the last is not a trial
+    plan, steps = demo_plan(monkeypatch), read_lesson().steps[:-1]  # the last is not a trial
     loads = [load_for(plan, step.cell, step.load.service_s) for step in steps]
     assert [load.requests for load in loads[:-1]] == [16, 24, 32, 48, 64, 24, 24, 16]
     assert (loads[-1].rate_rps, loads[-1].arrivals, loads[-1].duration_s) == (16, "poisson", 15)
@@ -353,22 +322,16 @@ def test_all_connections_of_a_step_begin_at_once(monkeypatch: pytest.MonkeyPatch
     assert sum(predicted_s(plan, step.cell, step.load.service_s) for step in steps) < 120
 
 
-def test_a_lesson_whose_clients_all_give_up_needs_a_browser(
+def test_another_lesson_needs_a_step_whose_clients_do_not_give_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    text = demo.BUNDLED_LESSON.read_text()
+    introduction, first_step, *_, last_step = demo.BUNDLED_LESSON.read_text().split("[[step]]\n")
     path = tmp_path / "own.toml"
-    path.write_text(text[: text.index("[[step]]")] + text[text.rindex("[[step]]\n") :])
+    path.write_text(f"{introduction}[[step]]\n{first_step}")
+    assert demo_plan(monkeypatch, "--lesson", str(path)).cells == (LESSON.steps[0].cell,)
+    path.write_text(f"{introduction}[[step]]\n{last_step}")
     with pytest.raises(UsageError, match="clients give up in every step"):
-        planned(monkeypatch, "--lesson", str(path))
-
-
-def test_the_plan_of_another_lesson(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    text = demo.BUNDLED_LESSON.read_text()
-    path.write_text(text[: text.index("[[step]]", text.index("[[step]]") + 1)])
-    plan = planned(monkeypatch, "--lesson", str(path))
-    assert plan.cells == (LESSON.steps[0].cell,)
+        demo_plan(monkeypatch, "--lesson", str(path))
 
 
 @pytest.mark.parametrize("share", [(), ("--share", "192.168.1.7")])

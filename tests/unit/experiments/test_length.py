@@ -1,4 +1,4 @@
-"""How long a load lasts: which loads need a follow-up, and how long that is."""
+"""How long a load lasts: which loads need a follow-up, and how long the follow-up is."""
 
 from __future__ import annotations
 
@@ -34,15 +34,13 @@ from workerlab.observe.observations import FILE
 from workerlab.plan import (
     MAX_FOLLOW_UP_REQUESTS,
     load_for,
-    product,
     records_for,
     target_requests,
     trials,
     varies,
 )
 
-UNKNOWN_APP = App("own:app", "/srv")
-OWN = replace(SERVER, app=UNKNOWN_APP)
+OWN = replace(SERVER, app=App("own:app", "/srv"))
 GTHREAD = replace(SERVER, worker_class="gthread", threads=2)
 
 
@@ -68,7 +66,9 @@ def precision(
         (Precision(), True, False),
     ],
 )
-def test_is_precise(estimate: Precision, steady: bool, precise: bool) -> None:
+def test_a_load_is_precise_if_it_hardly_varies_or_has_enough_batches(
+    estimate: Precision, steady: bool, precise: bool
+) -> None:
     assert is_precise(estimate, steady=steady) is precise
 
 
@@ -105,12 +105,15 @@ def test_the_length_of_a_follow_up(
     ("estimate", "load"),
     [
         pytest.param(Precision(), {"rps": 0.0}, id="no answers"),
-        *((precision(), {"lasted_s": lasted_s, "left_s": left_s})
-          for lasted_s, left_s in ((20.0, 10.0), (31.0, -1.0), (12.0, 14.0))),
+        (precision(), {"lasted_s": 20.0, "left_s": 10.0}),
+        (precision(), {"lasted_s": 31.0, "left_s": -1.0}),
+        (precision(), {"lasted_s": 12.0, "left_s": 14.0}),
         (precision(half=0.4, batches=9), {"lasted_s": 14.0, "left_s": 20.0}),
     ],
-)  # fmt: skip
-def test_no_follow_up_that_would_add_little(estimate: Precision, load: dict[str, float]) -> None:
+)
+def test_there_is_no_follow_up_that_would_add_little(
+    estimate: Precision, load: dict[str, float]
+) -> None:
     assert load_after(estimate, **load) is None
 
 
@@ -130,8 +133,7 @@ def test_no_follow_up_exceeds_the_time_left(
     follow_up = load_after(estimate, rps, lasted_s, left_s, connections)
     if follow_up is None:
         return
-    follow_up_s = follow_up.requests / rps
-    round_s = connections / rps
+    follow_up_s, round_s = follow_up.requests / rps, connections / rps
     assert follow_up_s <= left_s + 2 * round_s + 1 / rps
     assert follow_up_s > MIN_GROWTH * lasted_s
     assert follow_up.requests <= MAX_FOLLOW_UP_REQUESTS + 4 * connections + 1
@@ -162,11 +164,10 @@ def test_max_seconds_is_30_by_default() -> None:
     assert sweep_plan(["--max-seconds", "60"]).max_seconds == 60
 
 
-FIXED = (("--rounds", "5"), ("--duration", "3"), ("--keepalive", "on", "--ramp", "1"))
-
-
-@pytest.mark.parametrize("arguments", FIXED)
-def test_options_that_fix_the_length(arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("--rounds", "5"), ("--duration", "3"), ("--keepalive", "on", "--ramp", "1")]
+)
+def test_options_that_fix_the_length_exclude_max_seconds(arguments: tuple[str, ...]) -> None:
     assert sweep_plan(arguments).max_seconds is None
     with pytest.raises(UsageError, match=f"--max-seconds has no effect with {arguments[-2]}"):
         sweep_plan([*arguments, "--max-seconds", "20"])
@@ -179,7 +180,7 @@ def test_options_that_fix_the_length(arguments: tuple[str, ...]) -> None:
         (Cell(SERVER, "ab", 8), "p95<1s", 30.0),
         (Cell(OWN, "ab", 8), "", 30.0),
         (Cell(GTHREAD, "ab", 8), "", 30.0),  # distributes its requests by chance
-        (Cell(OWN, "fast", 8, rate=Rate(rps=5.0)), "", 0.0),  # a rate sets the duration itself
+        (Cell(OWN, "fast", 8, rate=Rate(rps=5.0)), "", 0.0),  # a rate determines the duration
     ],
 )
 def test_which_loads_may_take_longer(cell: Cell, slo: str, more_s: float) -> None:
@@ -202,7 +203,9 @@ def test_which_loads_may_take_longer(cell: Cell, slo: str, more_s: float) -> Non
         ("p95<1s", 1, 71, 0),
     ],
 )
-def test_requests_that_a_target_needs(slo: str, trials: int, limit: float, requests: int) -> None:
+def test_a_target_needs_a_number_of_requests(
+    slo: str, trials: int, limit: float, requests: int
+) -> None:
     assert target_requests(plan(slo=slo, trials=trials), limit) == requests
 
 
@@ -217,7 +220,7 @@ def test_arrivals_go_on_until_they_can_show_the_target() -> None:
     assert durations_s == [10.0, 10.0, pytest.approx(1.1 * 368 / 20, abs=1), durations_s[2]]
 
 
-def test_a_load_for_a_target_has_its_requests() -> None:
+def test_a_load_for_a_target_has_enough_requests() -> None:
     load = load_for(plan(), Cell(SERVER, "ab", 4), 0.1)
     follow_up = with_duration(load, 40.0, 72 / 40)
     assert 72 <= follow_up.requests <= 72 + 3 * 4
@@ -226,13 +229,12 @@ def test_a_load_for_a_target_has_its_requests() -> None:
 
 
 def test_progress_shows_that_a_load_may_last_longer(capsys: pytest.CaptureFixture[str]) -> None:
-    for server, longest in ((SERVER, "6 s to 18 s"), (OWN, "12 s to 1m 48s")):
-        cells = (Cell(server, "ab", 4), Cell(server, "ab", 8))
-        sweep = plan(cells, max_seconds=30.0)
+    for server, duration in ((SERVER, "6 s to 18 s"), (OWN, "12 s to 1m 48s")):
+        sweep = plan((Cell(server, "ab", 4), Cell(server, "ab", 8)), max_seconds=30.0)
         source = LoadTrials(Path(), sweep)
         source.predict = lambda _: 6.0
         with default_display(source, trials(sweep)):
-            assert capsys.readouterr().err == f"2 cells, about {longest}\n"
+            assert capsys.readouterr().err == f"2 cells, about {duration}\n"
 
 
 @pytest.mark.parametrize("tool", ["ab", "wrk"])
@@ -251,23 +253,22 @@ def test_there_is_room_for_the_spans_of_the_longest_load(server: Any, tool: str)
 
 
 def test_a_load_at_a_rate_has_no_follow_up(tmp_path: Path) -> None:
-    (_, opened) = product((OWN,), ("fast",), (4,), rates=(Rate(rps=5.0),))
-    sweep = plan((opened,), max_seconds=30.0)
-    load = load_for(sweep, opened, 0.1, 5.0)
-    assert next_load(sweep, Trial(opened, 1), tmp_path, load, Record("a", None)) is None
-    assert records_for(sweep, opened, 5.0) == records_for(
-        replace(sweep, max_seconds=None), opened, 5.0
-    )
+    cell = Cell(OWN, "fast", 4, rate=Rate(rps=5.0))
+    sweep = plan((cell,), max_seconds=30.0)
+    load = load_for(sweep, cell, 0.1, 5.0)
+    assert next_load(sweep, Trial(cell, 1), tmp_path, load, Record("a", None)) is None
+    fixed_length = replace(sweep, max_seconds=None)
+    assert records_for(sweep, cell, 5.0) == records_for(fixed_length, cell, 5.0)
 
 
 def test_each_pilot_is_kept(tmp_path: Path) -> None:
-    for number in range(3):
+    files = ("tool/stdout", FILE)
+    for number in "123":
         (tmp_path / "tool").mkdir()
-        (tmp_path / "tool" / "stdout").write_text(str(number))
-        (tmp_path / FILE).write_text(str(number))
+        for file in files:
+            (tmp_path / file).write_text(number)
         keep_pilot(tmp_path)
-    names = [PILOT, f"{PILOT}-2", f"{PILOT}-3"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-    for number, name in enumerate(names):
-        assert (tmp_path / name / "tool" / "stdout").read_text() == str(number)
-        assert (tmp_path / name / FILE).read_text() == str(number)
+    pilots = sorted(tmp_path.iterdir())
+    assert [path.name for path in pilots] == [PILOT, f"{PILOT}-2", f"{PILOT}-3"]
+    for file in files:
+        assert [(pilot / file).read_text() for pilot in pilots] == ["1", "2", "3"]
