@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -65,9 +65,9 @@ A = TypeVar("A", bound=Answer)
 
 def answer(document: Document, question: str, kind: type[A]) -> A:
     """The only answer whose question contains `question`."""
-    (answer,) = (answer for answer in document.findings if question in answer.question)
-    assert isinstance(answer, kind)
-    return answer
+    (match,) = (finding for finding in document.findings if question in finding.question)
+    assert isinstance(match, kind)
+    return match
 
 
 def verdict(document: Document, kind: type[A]) -> A:
@@ -119,7 +119,7 @@ def cell(
     )
 
 
-# Measured by hand with one generator on a machine of four cores
+# Measured by hand on a machine of four cores
 MEASURED = (
     cell(650, 200),
     cell(544, 500),
@@ -160,6 +160,7 @@ def thrice(results: Iterable[TrialResult]) -> list[TrialResult]:
 
 def test_the_generator_is_detected() -> None:
     document = document_of(*MEASURED)
+    assert document.valid
     conclusion = verdict(document, GeneratorIsBottleneck)
     assert conclusion.generator == "locust"
     assert conclusion.gain.value == pytest.approx(4690 / 544)
@@ -170,21 +171,14 @@ def test_the_generator_is_detected() -> None:
     used, reason, *throughputs = conclusion.evidence
     assert used == CoresUsed(1000, "locust", generator_cores=0.98, server_cores=0.27)
     assert reason == BOUND_REASON
-    assert [rates(throughput) for throughput in throughputs] == [
-        [500, 505, 502],  # threads
-        [544, 530],  # servers
-        [505, 490],
-        [544, 4690, 4500],  # generators
-    ]
-    assert document.valid
-
-
-WAIT = CoreWait(share=0.4, worker_s=0.001, tool_s=0.004, others_cores=1.4, cores=2)
+    threads, servers, generators = [500, 505, 502], [[544, 530], [505, 490]], [544, 4690, 4500]
+    assert list(map(rates, throughputs)) == [threads, *servers, generators]
 
 
 def test_a_disturbed_trial_shows_no_bottleneck() -> None:
     """Locust got only 0.47 cores of a machine that other programs kept busy."""
-    slow = replace(cell(90, 500, cores=0.47, bound=None), core_wait=WAIT)
+    wait = CoreWait(share=0.4, worker_s=0.001, tool_s=0.004, others_cores=1.4, cores=2)
+    slow = replace(cell(90, 500, cores=0.47, bound=None), core_wait=wait)
     document = document_of(*(result for result in MEASURED if result.trial != slow.trial), slow)
     disturbed = verdict(document, Disturbed)
     assert isinstance(disturbed.disturbance, CoresTaken)
@@ -229,17 +223,15 @@ def test_effect_of_each_factor(factor: Factor, ratio: float, sentence: str) -> N
     assert effect.evidence
 
 
-def test_effect_of_more_users_by_size() -> None:
-    def answered(rps: float) -> str:
-        return change(document_of(cell(500, 200), cell(rps, 1000)), Factor.USERS).answer
+@pytest.mark.parametrize(("rps", "outcome"), [(500, "No"), (1200, "Hardly"), (1300, "Yes")])
+def test_effect_of_more_users_by_size(rps: float, outcome: str) -> None:
+    document = document_of(cell(500, 200), cell(rps, 1000))
+    assert change(document, Factor.USERS).answer == outcome
 
-    assert [answered(rps) for rps in (500, 1200, 1300)] == ["No", "Hardly", "Yes"]
 
-
-def test_where_a_request_waits() -> None:
+def test_the_time_in_the_server_is_that_of_the_most_users() -> None:
     time = answer(document_of(*MEASURED), "Where is a request", TimeInServer)
-    assert time.users == 1000
-    assert time.response_s == pytest.approx(1000 / 505)
+    assert (time.users, time.response_s) == (1000, pytest.approx(1000 / 505))
     assert time.inside_s == pytest.approx(0.0011)
     assert [load.values["users"] for load in time.evidence] == [200, 500]
 
@@ -257,25 +249,23 @@ def test_more_processes_on_too_few_cores_show_only_a_gain(
     assert (effect.remark if isinstance(effect.remark, CoresMissing) else None) == missing
 
 
-SERVER_BUSY: Any = {"cores": 0.3, "server_cores": 0.99, "bound": False}
+def busy_server(rps: float, users: int = 500, tool: str = "locust") -> TrialResult:
+    return cell(rps, users, tool=tool, cores=0.3, server_cores=0.99, bound=False)
 
 
-def test_a_slower_generator_does_not_decide_for_an_undecided_one() -> None:
-    results = [
-        *(cell(2000, users, **SERVER_BUSY) for users in (200, 500, 1000)),
-        cell(900, 500, tool="threads", **SERVER_BUSY),
-    ]
-    scattered = launched(cell(rps, tool="wrk", **SERVER_BUSY) for rps in (1500, 2300, 3500))
-    verdict(document_of_trials([*thrice(results), *scattered]), NoBottleneckFound)
+SERVER_AT_2000_RPS = tuple(busy_server(2000, users) for users in (200, 500, 1000))
+
+
+def test_a_slower_generator_does_not_decide_while_another_is_undecided() -> None:
+    results = thrice([*SERVER_AT_2000_RPS, busy_server(900, tool="threads")])
+    scattered = launched(busy_server(rps, tool="wrk") for rps in (1500, 2300, 3500))
+    verdict(document_of_trials([*results, *scattered]), NoBottleneckFound)
 
 
 def test_the_server_is_detected_if_no_generator_gets_more() -> None:
     """Though the generators have CPU to spare."""
-    results = (
-        *(cell(2000, users, **SERVER_BUSY) for users in (200, 500, 1000)),
-        cell(2050, 500, tool="wrk", **SERVER_BUSY),
-    )
-    conclusion = verdict(document_of(*results), ServerIsBottleneck)
+    document = document_of(*SERVER_AT_2000_RPS, busy_server(2050, tool="wrk"))
+    conclusion = verdict(document, ServerIsBottleneck)
     assert (conclusion.gain, conclusion.unbeaten) == (None, "locust")
     assert conclusion.evidence[0].values == pytest.approx(
         {"users": 1000, "generator": "locust", "generator_cores": 0.3, "server_cores": 0.99}
@@ -286,12 +276,9 @@ def test_the_server_is_detected_if_no_generator_gets_more() -> None:
 
 
 def test_the_server_is_detected_if_a_second_server_helps() -> None:
-    results = (
-        cell(500, 500, bound=False, cores=0.2),
-        cell(500, 1000, bound=False, cores=0.2),
-        cell(990, 1000, bound=False, cores=0.4, servers=2),
-    )
-    conclusion = verdict(document_of(*results), ServerIsBottleneck)
+    single = (cell(500, users, bound=False, cores=0.2) for users in (500, 1000))
+    document = document_of(*single, cell(990, 1000, bound=False, cores=0.4, servers=2))
+    conclusion = verdict(document, ServerIsBottleneck)
     assert (conclusion.gain and conclusion.gain.value) == pytest.approx(990 / 500)
     assert "with more threads or servers locust gets 1.98 times the throughput" in str(conclusion)
     assert rates(conclusion.evidence[-1]) == [500, 990]
@@ -308,18 +295,16 @@ def test_one_trial_of_each_is_not_compared() -> None:
 
 
 def test_scattered_launches_are_inconclusive() -> None:
-    scattered = [
-        *launched(map(cell, (38, 77, 60))),
-        *launched(cell(rps, tool="wrk") for rps in (77, 50, 38)),
-    ]
-    effect = change(document_of_trials(scattered), Factor.TOOL)
+    locust = launched(map(cell, (38, 77, 60)))
+    wrk = launched(cell(rps, tool="wrk") for rps in (77, 50, 38))
+    effect = change(document_of_trials([*locust, *wrk]), Factor.TOOL)
     assert effect.answer == "Inconclusive"
     assert effect.remark == "more --trials would show whether this is an effect"
 
 
 def test_the_fastest_of_the_slower_generators_is_reported() -> None:
-    results = (cell(540), cell(100, tool="wrk"), cell(530, tool="fast"))
-    effect = change(document_of(*results), Factor.TOOL)
+    document = document_of(cell(540), cell(100, tool="wrk"), cell(530, tool="fast"))
+    effect = change(document, Factor.TOOL)
     assert (effect.answer, effect.level) == ("No", "fast")
     assert effect.ratio.value == pytest.approx(530 / 540)
 
@@ -334,14 +319,13 @@ def test_a_generator_with_a_single_valid_launch_is_not_quoted() -> None:
 
 
 def test_generators_are_not_compared_without_a_valid_reference() -> None:
-    results = (cell(650, 200), cell(None), cell(505, 1000), *MEASURED[-2:])
-    document = document_of(*results)
+    document = document_of(cell(650, 200), cell(None), cell(505, 1000), *MEASURED[-2:])
     assert Factor.TOOL.question not in [finding.question for finding in document.findings]
     assert verdict(document, GeneratorIsBottleneck).gain is None
 
 
 @pytest.mark.parametrize("results", [(), (cell(None),), (cell(500, bound=None),)])
-def test_without_comparisons_it_is_inconclusive(results: tuple[TrialResult, ...]) -> None:
+def test_the_verdict_is_inconclusive_without_comparisons(results: tuple[TrialResult, ...]) -> None:
     document = document_of(*results)
     verdict(document, NoBottleneckFound)
     assert document.valid == (bool(results) and isinstance(results[0], Result))
@@ -383,14 +367,9 @@ def test_each_table_is_about_one_factor() -> None:
 def test_each_load_configuration_has_a_chart_line() -> None:
     (chart,) = document_of(*MEASURED).charts
     assert {line.name: len(line.points) for line in chart.series} == {
-        "locust": 3,
-        "locust, 1 thread": 1,
-        "locust, 200 threads": 1,
-        "locust, 2 servers": 2,
-        "locust, 4 processes": 1,
-        "wrk": 1,
-        "fast": 1,
-    }
+        "locust": 3, "locust, 1 thread": 1, "locust, 200 threads": 1, "locust, 2 servers": 2,
+        "locust, 4 processes": 1, "wrk": 1, "fast": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("scale", [FULL_SCALE, QUICK_SCALE])
@@ -406,9 +385,9 @@ def test_every_planned_cell_differs_from_another_in_one_factor(scale: Scale) -> 
         assert 1 in differences
 
 
-def test_a_second_server_that_slows_it_down_shows_no_server_bottleneck() -> None:
-    results = (*MEASURED[:5], cell(250, 500, servers=2), cell(250, 1000, servers=2), *MEASURED[7:])
-    document = document_of(*results)
+def test_a_second_server_that_reduces_throughput_shows_no_server_bottleneck() -> None:
+    slower = (cell(250, users, servers=2) for users in (500, 1000))
+    document = document_of(*MEASURED[:5], *slower, *MEASURED[7:])
     effect = change(document, Factor.SERVERS)
     assert (effect.answer, effect.remark) == ("No", None)
     assert effect.ratio.value == pytest.approx(250 / 544)
@@ -468,17 +447,18 @@ def closing(*, churn_s: float | None) -> TrialData:
             established | {"CLOSE_WAIT": closed // 9}, {}, 0,
         ))  # fmt: skip
     answers = [(1 + round(tenth * 1e8), 100_000_000) for tenth in range(1, 80) for _ in range(9)]
+    measurement = Measurement(711, 0, {}, 8.0, 89.0, Summary(mean=0.1), origin_ns=1,
+                              answers_ns=tuple(answers))  # fmt: skip
     return null_trial(
         "phases",
         "locust",
         load,
-        Measurement(711, 0, {}, 8.0, 89.0, Summary(mean=0.1), origin_ns=1,
-                    answers_ns=tuple(answers)),
+        measurement,
         record=Record("phases-1", None, load_start_ns=1, load_end_ns=8_500_000_001),
         null=NullServer(delay_s=(0.1, 0.1), requests_per_connection=40),
         counts=replace(COUNTS, connections=40 if churn_s else 20),
         observations=Observations(connections=tuple(samples)),
-    )  # fmt: skip
+    )
 
 
 def test_connections_that_close_in_mid_load_are_a_phase() -> None:
