@@ -1,10 +1,10 @@
-"""Which interpreter and Gunicorn serve an app by default, in real environments."""
+"""The interpreter and Gunicorn that serve an app by default, in real environments."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 
@@ -17,13 +17,12 @@ from workerlab.experiments import environment
 from workerlab.experiments.compare.command import first_plan
 from workerlab.experiments.environment import interpreters, python_of
 from workerlab.experiments.planning import plan_of
-from workerlab.model.plan import Plan
 from workerlab.paths import BUNDLED_GUNICORN
 from workerlab.report.values import text
 from workerlab.server import versions
 from workerlab.server.preflight import Interpreter
 
-LAB = pytest.mark.skipif(
+needs_bundled_gunicorn = pytest.mark.skipif(
     versions.lab_version() != BUNDLED_GUNICORN, reason=f"the lab has no Gunicorn {BUNDLED_GUNICORN}"
 )
 
@@ -42,34 +41,29 @@ def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def make(directory: Path, gunicorn: str = "") -> str:
     """The interpreter of a new environment, with that version of Gunicorn or none."""
     venv.create(directory, symlinks=True)
-    python = directory / "bin" / "python"
-    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    result = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     if gunicorn:
-        install(Path(result.stdout.strip()), gunicorn)
-    return str(python)
+        paths = {"base": str(directory), "platbase": str(directory)}
+        install(Path(sysconfig.get_path("purelib", "venv", paths)), gunicorn)
+    return str(directory / "bin" / "python")
 
 
-def serving(*arguments: str, config: str | None = None) -> Interpreter:
-    options = parse(["sweep", "sync", "2", *arguments, *(("--config", config) if config else ())])
-    (interpreter,) = interpreters(options).values()
+def serving(*arguments: str) -> Interpreter:
+    (interpreter,) = interpreters(parse(["sweep", "sync", "2", *arguments])).values()
     return interpreter
 
 
 # --- the interpreter ------------------------------------------------------------------------------
 
 
-@LAB
-def test_using_the_labs_own_environment_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unless it was named or activated."""
+@needs_bundled_gunicorn
+def test_using_the_labs_own_environment_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless it is requested or activated."""
     app = ("--app", "shop:app")
     note = serving(*app).note
     assert text(note).startswith(f"Gunicorn runs in the lab's own environment ({sys.executable})")
     assert f"there is no .venv in {Path.cwd()}" in text(note)
     assert serving(*app, "--python", sys.executable).note is None
-    assert serving().note is None  # a bundled app
+    assert serving().note is None  # of a bundled app
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     assert serving(*app).note is None
 
@@ -78,7 +72,7 @@ def test_an_activated_environment_precedes_the_apps_and_the_labs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert python_of([tmp_path]) == sys.executable
-    (tmp_path / ".venv").mkdir()  # of another system, or half-made: no interpreter in it
+    (tmp_path / ".venv").mkdir()  # without an interpreter that can run here
     assert python_of([tmp_path]) == sys.executable
     app_python = make(tmp_path / ".venv")
     assert python_of([tmp_path]) == app_python
@@ -89,9 +83,14 @@ def test_an_activated_environment_precedes_the_apps_and_the_labs(
     assert python_of([tmp_path]) == activated
 
 
-def test_a_link_to_the_labs_environment_is_the_labs(tmp_path: Path) -> None:
-    (tmp_path / ".venv").symlink_to(sys.prefix)
+def test_links_to_environments_are_not_resolved_except_to_the_labs_own(tmp_path: Path) -> None:
+    link = tmp_path / ".venv"
+    link.symlink_to(sys.prefix)
     assert python_of([tmp_path]) == sys.executable
+    make(tmp_path / "real", "99.1")
+    link.unlink()
+    link.symlink_to(tmp_path / "real")
+    assert python_of([tmp_path]) == str(link / "bin" / "python")
 
 
 def test_a_flag_wins_and_bundled_apps_use_the_labs_environment(tmp_path: Path) -> None:
@@ -103,20 +102,18 @@ def test_a_flag_wins_and_bundled_apps_use_the_labs_environment(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("flag", [(), ("--chdir", "other")], ids=["file", "flag"])
-def test_the_environment_is_found_beside_the_app_of_the_gunicorn_file(
+def test_the_environment_is_that_of_the_app_in_the_gunicorn_file(
     tmp_path: Path, flag: tuple[str, ...]
 ) -> None:
-    pythons = {name: make(tmp_path / name / ".venv", "99.1") for name in ("shop", "other")}
-    config = tmp_path / "conf.py"
-    config.write_text("wsgi_app = 'shop:app'\nchdir = 'shop'\n")
-    assert serving(*flag, config=str(config)).python == pythons["other" if flag else "shop"]
-    config.write_text("wsgi_app = 'shop:app'\n")  # beside the file, but for a directory's own
-    pythons["beside"] = make(tmp_path / "beside" / ".venv", "99.1")
-    beside = config.rename(tmp_path / "beside" / "conf.py")
-    expected = pythons["other" if flag else "beside"]
-    assert serving(*flag, config=str(beside)).python == expected
-    config.write_text("workers = 3\n")  # no app: a bundled one
-    assert serving(config=str(config)).python == sys.executable
+    """It is next to the app, or next to the file."""
+    pythons = {name: make(tmp_path / name / ".venv", "99.1") for name in ("shop", "other", "conf")}
+    config = tmp_path / "conf" / "conf.py"
+    for chdir, name in (("chdir = 'shop'\n", "shop"), ("", "conf")):
+        config.write_text(f"wsgi_app = 'shop:app'\n{chdir}")
+        interpreter = serving("--config", str(config), *flag)
+        assert interpreter.python == pythons["other" if flag else name]
+    config.write_text("workers = 3\n")  # no app, so a bundled one runs
+    assert serving("--config", str(config)).python == sys.executable
 
 
 # --- Gunicorn -------------------------------------------------------------------------------------
@@ -128,7 +125,7 @@ def test_the_gunicorn_of_the_apps_environment_serves_the_app(tmp_path: Path) -> 
     assert (interpreter.gunicorn, interpreter.requested, interpreter.note) == ("99.1", "", None)
 
 
-@LAB
+@needs_bundled_gunicorn
 def test_the_bundled_gunicorn_serves_an_environment_without_one(tmp_path: Path) -> None:
     app_python = make(tmp_path / ".venv")
     interpreter = serving("--app", "shop:app")
@@ -155,7 +152,7 @@ def test_the_labs_own_gunicorn_serves_if_the_bundled_one_cannot_be_installed(
     assert b"No module named 'msgspec'" in result.stderr
 
 
-@LAB
+@needs_bundled_gunicorn
 def test_bundled_apps_get_the_bundled_gunicorn(tmp_path: Path) -> None:
     own = serving()
     assert (own.gunicorn, own.requested, own.note) == (BUNDLED_GUNICORN, "", None)
@@ -187,7 +184,7 @@ def test_a_requested_version_is_used_or_fails(tmp_path: Path) -> None:
         serving("--app", "shop:app", "--gunicorn", "99.9")
 
 
-@LAB
+@needs_bundled_gunicorn
 def test_a_plan_requests_gunicorn_only_for_interpreters_without_it(tmp_path: Path) -> None:
     pythons = [make(tmp_path / "with", "99.1"), make(tmp_path / "without")]
     for order in (pythons, pythons[::-1]):
@@ -201,25 +198,22 @@ def test_a_plan_requests_gunicorn_only_for_interpreters_without_it(tmp_path: Pat
 # --- two sides of a comparison --------------------------------------------------------------------
 
 
-def pythons_of(plan: Plan) -> list[str]:
-    return [server.python or plan.python for server in plan.servers]
-
-
-def compare_plan(*arguments: str) -> Plan:
-    return first_plan(parse(["compare", "sync", "2", "--app", "shop:app", *arguments]))[0]
+def compared_pythons(*arguments: str) -> list[str]:
+    sides = ("--a", "chdir=branch", "--b", "chdir=main")
+    plan, _ = first_plan(parse(["compare", "sync", "2", "--app", "shop:app", *sides, *arguments]))
+    return sorted(server.python or plan.python for server in plan.servers)
 
 
 def test_a_side_without_an_environment_uses_that_of_the_other(tmp_path: Path) -> None:
     main = make(tmp_path / "main/.venv", "99.1")
     (tmp_path / "branch").mkdir()
-    sides = ("--a", "chdir=branch", "--b", "chdir=main")
-    assert pythons_of(compare_plan(*sides)) == [main, main]
+    assert compared_pythons() == [main, main]
     branch = make(tmp_path / "branch/.venv", "99.1")
-    assert sorted(pythons_of(compare_plan(*sides))) == sorted([main, branch])
-    assert set(pythons_of(compare_plan(*sides, "--python", sys.executable))) == {sys.executable}
+    assert compared_pythons() == [branch, main]
+    assert compared_pythons("--python", sys.executable) == [sys.executable] * 2
 
 
-@LAB
+@needs_bundled_gunicorn
 def test_lines_of_the_gunicorn_file_without_effect_are_noted_once(tmp_path: Path) -> None:
     config = tmp_path / "conf.py"
     config.write_text("x: int\nthreads: 4\ntimeout: int = 30\nbind = ('[::1]:80', ':81')\n")
@@ -228,17 +222,8 @@ def test_lines_of_the_gunicorn_file_without_effect_are_noted_once(tmp_path: Path
     compared, _ = first_plan(parse(["compare", *arguments, "--a", "workers=1", "--b", "workers=2"]))
     for plan in (sweep, compared):
         notes = [str(note) for note in plan.notes if note.code == "AnnotatedOnly"]
-        assert notes == [
-            f"{config}, line 2: threads: 4 sets nothing, since it is an annotation: write"
-            " threads = 4"
-        ]
+        advice = "threads: 4 sets nothing, since it is an annotation: write threads = 4"
+        assert notes == [f"{config}, line 2: {advice}"]
         (overridden,) = (str(note) for note in plan.notes if note.code == "SettingOverridden")
         assert overridden.startswith(f"{config}: bind = ['[::1]:80', ':81'] is overridden: ")
     assert {server.threads for server in sweep.servers} == {2}
-
-
-def test_a_link_to_an_environment_is_not_resolved(tmp_path: Path) -> None:
-    make(tmp_path / "real", "99.1")
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop/.venv").symlink_to(tmp_path / "real")
-    assert python_of([tmp_path / "shop"]) == os.path.join(tmp_path, "shop/.venv/bin/python")
