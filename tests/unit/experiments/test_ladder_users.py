@@ -31,37 +31,28 @@ PLANNED = all_configurations()
 USERS = 100
 RPS = 4000.0
 P95 = TermOutcome(
-    term="p95<1s",
-    metric="p95",
-    limit=1.0,
-    result="met",
-    requests=1000,
-    failed=0,
-    unsent=None,
+    term="p95<1s", metric="p95", limit=1.0, result="met", requests=1000, failed=0, unsent=None,
     measured="p95 2 s",
-)
+)  # fmt: skip
 
 
 def level(users: int, *outcomes: str, rps: float = RPS) -> list[TrialResult]:
-    """A launch for each outcome of p95, "invalid" among them."""
-    results = []
+    """A launch for each outcome of p95; "invalid": an invalid launch."""
+    results = list[TrialResult]()
     for launch, outcome in enumerate(outcomes, 1):
         usage = replace(MEASURED[PLANNED[0].name], rps=rps)
         result = cell(PLANNED[0], "fast", users, launch, usage)
-        result = replace(result, target=(replace(P95, result=outcome),))
         if outcome == "invalid":
-            reason = Note("the load was never started")
-            result = invalid_of(result, reason)
-        results.append(result)
+            results.append(invalid_of(result, Note("the load was never started")))
+        else:
+            results.append(replace(result, target=(replace(P95, result=outcome),)))
     return results
 
 
 def ladder_with(*more: Iterable[TrialResult], usual_users: int | None = USERS) -> Ladder:
     """A ladder with launches of a single user, and `more`."""
-    single = [
-        result for result in cells(PLANNED, tools=("fast",)) if result.trial.cell.concurrency == 1
-    ]
-    results = [*single, *(result for launches in more for result in launches)]
+    single_user = cells(PLANNED, tools=())
+    results = [*single_user, *(result for launches in more for result in launches)]
     return ladder(results, PLANNED, {"cores": 2, "services": SERVICES}, usual_users)
 
 
@@ -112,7 +103,7 @@ def test_the_search_ends_if_the_load_tool_was_the_limit() -> None:
         ([*level(200, "met", "met"), *level(200, *MET, rps=RPS / 2)[2:]], UnstableThroughput),
     ],
 )
-def test_why_a_level_fails(launches: list[TrialResult], why: type | None) -> None:
+def test_a_level_fails_for_a_reason(launches: list[TrialResult], why: type | None) -> None:
     search = ladder_with(TARGET_MET, launches)
     first, second = levels(search)
     assert (first.load.users, first.failure, second.load.users) == (USERS, None, 200)
@@ -122,10 +113,8 @@ def test_why_a_level_fails(launches: list[TrialResult], why: type | None) -> Non
 
 
 def test_the_answer_has_both_ends_and_the_limit() -> None:
-    broken = [
-        replace(result, counters=Counters(listen_drops=7))
-        for result in level(400, "broken", "broken", "broken")
-    ]
+    drops = Counters(listen_drops=7)
+    broken = [replace(result, counters=drops) for result in level(400, *["broken"] * 3)]
     sentence = str(how_many_users(ladder_with(TARGET_MET, broken, level(200, *MET))))
     assert sentence.startswith(
         "With 200 users, neither happens. With 400 users (fast), p95<1s is missed: p95 2 s (in 3 of"
@@ -144,13 +133,13 @@ def test_levels_are_no_steps_and_an_invalid_one_leaves_the_run_valid() -> None:
     levels_table = table(document, "The first step with more users (fast)")
     assert [(row[0], row[-1]) for row in levels_table.rows] == [(USERS, 3), (2 * USERS, 3)]
     assert "1 of 1 launch was invalid" in str(answer(document, UsersServed))
-    results = [*usual, *level(USERS, "invalid")]
-    assert not study(report(results), PLANNED, usual_users=USERS).valid
+    with_invalid_step = report([*usual, *level(USERS, "invalid")])
+    assert not study(with_invalid_step, PLANNED, usual_users=USERS).valid
 
 
-def test_without_a_search_it_has_no_finding() -> None:
+def test_a_ladder_without_a_search_has_no_finding_about_users() -> None:
     document = study(report(cells(PLANNED)), PLANNED)
-    assert not [finding for finding in document.findings if isinstance(finding, UsersServed)]
+    assert not any(isinstance(finding, UsersServed) for finding in document.findings)
     assert levels(ladder_with(TARGET_MET, usual_users=None)) == []
     assert levels(ladder_with()) == []
     assert next_load(ladder_with()) is None

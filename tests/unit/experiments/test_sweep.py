@@ -13,6 +13,7 @@ from tests.builders.analysis import (
     evidence,
     gthread,
     server,
+    with_cell,
     with_keepalive,
     with_measurement,
     with_observations,
@@ -33,9 +34,7 @@ from workerlab.analysis.open_closed import (
     ResponsesDiffer,
     TooCloseToCall,
     TooFewConclusiveTrials,
-    counterpart,
 )
-from workerlab.analysis.trials import by_cell
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.experiments.sweep.tables import side_by_side
 from workerlab.model.plan import Rate
@@ -54,8 +53,7 @@ def sweep(*trials: TrialData) -> Document:
 def test_estimated_parts_are_marked_as_estimates() -> None:
     """Even without --explain, and if both tables are shown as one."""
     timed = evidence(SYNC, 8, tool="fast", timed=True)
-    trial = with_measurement(replace(timed, can_trace=True), timings=())
-    document = sweep_document(analyse("timed", {}, [trial]))
+    document = sweep(with_measurement(replace(timed, can_trace=True), timings=()))
     assert [cell.breakdown.exact for cell in document.cells] == [False]
     for width in (None, 80):
         output = render(document, width=width)
@@ -66,14 +64,14 @@ def test_estimated_parts_are_marked_as_estimates() -> None:
 def test_a_row_without_parts_says_why() -> None:
     trial = evidence(SYNC, 8)
     queue = (replace(sample, length=sample.length + 1) for sample in trial.observations.queue)
-    document = sweep_document(analyse("busy", {}, [with_observations(trial, queue=tuple(queue))]))
+    document = sweep(with_observations(trial, queue=tuple(queue)))
     why = "the parts add up to 2.25 s, more than the response of 2.00 s, so they are left out"
     for output in (render(document), render(document, width=80), render(document, explain=True)):
         assert why in " ".join(output.split())
     assert "Exact" not in render(document, explain=True)
 
 
-def test_the_limits_of_each_class() -> None:
+def test_each_class_has_its_limits() -> None:
     sync, eventlet = common().findings[:2]
     assert isinstance(sync, SeriesLimits)
     assert isinstance(eventlet, SeriesLimits)
@@ -93,20 +91,16 @@ def test_a_class_without_a_valid_cell_is_named() -> None:
 
 
 def test_settings_that_differ_are_in_the_names() -> None:
-    trials = [evidence(server("sync", workers), n) for workers in (2, 4) for n in (4, 8)]
-    document = sweep(*trials)
-    assert [finding.values["name"] for finding in document.findings[:2]] == [
-        "sync (2 workers)",
-        "sync (4 workers)",
-    ]
+    document = sweep(*(evidence(server("sync", workers), n) for workers in (2, 4) for n in (4, 8)))
+    series_names = [finding.values["name"] for finding in document.findings[:2]]
+    assert series_names == ["sync (2 workers)", "sync (4 workers)"]
     assert "workers" in names(table(document, "Cells"))
     assert text(document.title).startswith("backlog 2048, load by ab, 1 trial; ")
 
 
 def test_tool_processes_are_in_the_names_if_they_differ() -> None:
-    base = gthread(8)
-    two = replace(base, trial=replace(base.trial, cell=replace(base.trial.cell, processes=2)))
-    both, alone = sweep(base, two), sweep(two)
+    two = with_cell(gthread(8), processes=2)
+    both, alone = sweep(gthread(8), two), sweep(two)
     assert "tool_processes" in names(table(both, "Cells"))
     assert text(both.findings[1].values["name"]) == "gthread (ab with 2 processes)"
     assert "load by ab with 2 processes" in text(alone.title)
@@ -131,19 +125,17 @@ def test_an_empty_sweep_has_a_title_only() -> None:
 # --- tables ---------------------------------------------------------------------------------
 
 
-def test_times_are_in_one_unit() -> None:
-    quick = sweep(*(evidence(SYNC, n, delay_s=0.004) for n in (2, 4)))
-    assert {table.unit for table in quick.tables} == {"ms", ""}
-
-
 @pytest.mark.parametrize(
     ("delays_s", "unit"),
-    [((1.04, 1.04), "s"), ((0.0627, 1.04), "ms"), ((0.3, 0.4), "ms"), ((0.45, 0.6), "s")],
-)
-def test_the_unit_of_times_keeps_their_digits(delays_s: tuple[float, float], unit: str) -> None:
+    [((0.004, 0.004), "ms"), ((1.04, 1.04), "s"), ((0.0627, 1.04), "ms"), ((0.3, 0.4), "ms"),
+     ((0.45, 0.6), "s")],
+)  # fmt: skip
+def test_the_unit_of_all_times_keeps_their_digits(delays_s: tuple[float, float], unit: str) -> None:
     """At 8 connections on 4 slots a response takes twice as long."""
     trials = [evidence(SYNC, 4 * n, delay_s=delay_s) for n, delay_s in enumerate(delays_s, 1)]
-    assert table(sweep(*trials), "Cells").unit == unit
+    document = sweep(*trials)
+    assert table(document, "Cells").unit == unit
+    assert {table.unit for table in document.tables} == {unit, ""}
 
 
 # --- closed and open ------------------------------------------------------------------------
@@ -155,15 +147,14 @@ def test_cells_at_a_rate_follow_their_closed_counterparts() -> None:
     rows = [(cell.concurrency, cell.rate) for cell in cells]
     assert rows == [(2, None), (8, Rate(share=0.5)), (4, None), (8, Rate(share=1.0))]
     document = sweep_document(report)
-    assert column(table(document, "Closed and open"), "load") == [
-        *("closed, 2 conn.", "open, 50%", "closed, 4 conn.", "open, 100%")
-    ]
+    loads = ["closed, 2 conn.", "open, 50%", "closed, 4 conn.", "open, 100%"]
+    assert column(table(document, "Closed and open"), "load") == loads
     assert len(table(document, "Cells").rows) == 5
 
 
 def outcomes(document: Document) -> list[Any]:
-    evidence = document.findings[0].evidence
-    return [load.outcome for load in evidence if isinstance(load, OpenLoad)]
+    loads = document.findings[0].evidence
+    return [load.outcome for load in loads if isinstance(load, OpenLoad)]
 
 
 def test_single_trials_are_not_compared() -> None:
@@ -181,12 +172,13 @@ def test_single_trials_are_not_compared() -> None:
 def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
     """Trials of the closed loop at 4 connections on 4 slots, and trials at this rate with these
     changes."""
-    closed = [evidence(connections=4, tool="fast", trial=number, delay_s=0.1 + 0.001 * number)
-              for number, _ in enumerate(trials, 1)]  # fmt: skip
-    return closed + [
-        open_trial(rate, rate.rps or 0.0, level=4, trial=number, **changes)
-        for number, changes in enumerate(trials, 1)
-    ]
+    numbers = range(1, len(trials) + 1)
+    return [
+        *(evidence(connections=4, tool="fast", trial=number, delay_s=0.1 + 0.001 * number)
+          for number in numbers),
+        *(open_trial(rate, rate.rps or 0.0, level=4, trial=number, **changes)
+          for number, changes in zip(numbers, trials, strict=True)),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -233,32 +225,26 @@ def test_the_waits_show_the_cause_of_a_difference() -> None:
 
 def test_a_backlog_in_some_trials_is_not_one_of_the_load() -> None:
     trials = repeated(Rate(rps=30), *({"delay_s": delay_s} for delay_s in (0.1, 0.1, 0.2)))
-    (outcome,) = outcomes(sweep(*trials))
+    document = sweep(*trials)
+    (outcome,) = outcomes(document)
     assert not isinstance(outcome.why, Backlog)
-    rows = table(sweep(*trials), "Closed and open")
-    assert column(rows, "trial") == [1, 2, 3, 1, 2, 3]
+    assert column(table(document, "Closed and open"), "trial") == [1, 2, 3, 1, 2, 3]
 
 
 def test_without_a_closed_cell_nothing_is_compared() -> None:
-    report = analyse("run", {}, [share(0.5)])
-    (trials,) = by_cell(report.cells).values()
-    assert counterpart(trials, report.cells) is None
-    (outcome,) = outcomes(sweep_document(report))
-    assert outcome == NoClosedCell(pytest.approx(0.1), None)
-    assert table(sweep_document(report), "Closed and open").rows
+    document = sweep(share(0.5))
+    assert outcomes(document) == [NoClosedCell(pytest.approx(0.1), None)]
+    assert table(document, "Closed and open").rows
 
 
 # --- intervals ------------------------------------------------------------------------------
 
 
-def varying(connections: int = 8) -> TrialData:
-    """Service times of 0.1 to 1.9 s in random order."""
-    chance = random.Random(3)
-    return evidence(connections=connections, rounds=20, delays=lambda _: chance.uniform(0.1, 1.9))
-
-
 def test_a_varying_throughput_has_its_interval() -> None:
-    cells = table(sweep(varying(), evidence(server("gevent"), 8)), "Cells")
+    """Service times are 0.1 to 1.9 s in random order."""
+    chance = random.Random(3)
+    varying = evidence(rounds=20, delays=lambda _: chance.uniform(0.1, 1.9))
+    cells = table(sweep(varying, evidence(server("gevent"), 8)), "Cells")
     gevent, sync = sorted(column(cells, "throughput_half_rps"))
     assert gevent == pytest.approx(0.0, abs=1e-6)
     assert 0.01 * 4 < sync < 4
@@ -276,5 +262,5 @@ def test_a_varying_throughput_has_its_interval() -> None:
 def test_keepalive_connections_of_a_single_launch_are_noted(
     trials: list[TrialData], noted_classes: tuple[str, ...]
 ) -> None:
-    notes = [note.values for note in sweep(*trials).notes if isinstance(note, DealtInOneLaunch)]
-    assert [note["worker_classes"] for note in notes] == [noted_classes] * bool(noted_classes)
+    notes = [note for note in sweep(*trials).notes if isinstance(note, DealtInOneLaunch)]
+    assert [note.worker_classes for note in notes] == [noted_classes] * bool(noted_classes)
