@@ -1,8 +1,9 @@
-"""Which ceilings a plan needs, and how a lost or damaged cache of them is handled."""
+"""The ceilings that a plan needs, their measurement, and a lost or damaged cache of them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,9 +58,7 @@ RANGES = [CeilingKey("ab", False, 1, 16), CeilingKey("ab", False, 1, 64)]
             [CeilingKey("fast", kept, count, 16) for kept in (False, True) for count in (1, 2)],
             id="per keep-alive and number of processes",
         ),
-        pytest.param(
-            plan(FAST, 8, tool="locust", load_hosts=("a", "b")), [], id="not of other hosts"
-        ),
+        pytest.param(plan(FAST, 8, tool="locust", load_hosts=("a", "b")), [], id="other hosts"),
         (plan(FAST, 200, tool="processes"), [CeilingKey("processes", False, 1, 16)]),
     ],
 )
@@ -69,7 +68,7 @@ def test_ceilings_that_a_plan_needs(sweep: Plan, keys: list[CeilingKey]) -> None
 
 def test_ceilings_and_report_read_each_trial_once(monkeypatch: pytest.MonkeyPatch) -> None:
     directory = recorded("trials")
-    keys: list[str] = []
+    keys = list[str]()
 
     def read(trial: Trial, *rest: Any) -> TrialData:
         keys.append(trial.key)
@@ -89,30 +88,33 @@ def test_the_fingerprint_changes_with_machine_and_versions() -> None:
         assert fingerprint("ab", {**MACHINE, **change}) != reference
 
 
-def use_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of an empty cache of ceilings."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return calibration.cache_file()
+
+
+def calibrated(
+    parent: Path, sweep: Plan, tell: Callable[[str], None] = pytest.fail, **options: bool
+) -> dict[str, Any]:
+    """The environment of a new run of this plan, after its calibration."""
+    run = parent / "run"
+    store.create(run, sweep, MACHINE)
+    calibration.calibrate(run, sweep, tell, **options)
+    return store.load(run).environment
 
 
 CEILING = Ceiling("ab", keepalive=False, processes=1, connections=16, rps=12_000.0)
 
 
-def test_a_cached_ceiling_is_not_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = use_cache(tmp_path, monkeypatch)
-    key = calibration._cache_key(CEILING, MACHINE)
-    write_cache(path, {key: CEILING})
-    messages: list[str] = []
-    run = tmp_path / "run"
-    store.create(run, plan(FAST, 8), MACHINE)
-    calibration.calibrate(run, plan(FAST, 8), messages.append)
-    environment = store.load(run).environment
+def test_a_cached_ceiling_is_not_measured_again(cache: Path, tmp_path: Path) -> None:
+    write_cache(cache, {calibration._cache_key(CEILING, MACHINE): CEILING})
+    environment = calibrated(tmp_path, plan(FAST, 8))
     assert ceilings(environment) == (CEILING,)
     assert environment["ceilings_missing"] == {}
     assert environment["cpu"] == "x"
-    assert messages == []
-    assert list(path.parent.iterdir()) == [path]
+    assert list(cache.parent.iterdir()) == [cache]
 
 
 def test_a_calibrated_run_is_not_calibrated_again(tmp_path: Path) -> None:
@@ -123,46 +125,42 @@ def test_a_calibrated_run_is_not_calibrated_again(tmp_path: Path) -> None:
     assert ceilings(store.load(run).environment) == (CEILING,)
 
 
+@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(("rps", "missing"), [(600.0, []), (700.0, ["ab, 16 connections"])])
 def test_a_slow_tool_is_measured_only_if_a_cell_came_near_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rps: float, missing: list[str]
 ) -> None:
     """ab reaches 2000 requests/s on any machine; a third of that is far from its limit."""
-    use_cache(tmp_path, monkeypatch)
-    run, messages = tmp_path / "run", list[str]()
-    store.create(run, plan(FOREIGN, 8, 16), MACHINE)
-    rates = {CeilingKey("ab", False, 1, 16): rps}
+    messages, rates = list[str](), {CeilingKey("ab", False, 1, 16): rps}
     monkeypatch.setattr(calibration, "highest_rates", lambda _: rates)
     monkeypatch.setattr(calibration, "measure", lambda key, _: f"{key.name} is busy")
-    calibration.calibrate(run, plan(FOREIGN, 8, 16), messages.append)
-    assert list(store.load(run).environment["ceilings_missing"]) == missing
+    environment = calibrated(tmp_path, plan(FOREIGN, 8, 16), messages.append)
+    assert list(environment["ceilings_missing"]) == missing
     assert len(messages) == 2 * len(missing)
 
 
+@pytest.mark.usefixtures("cache")
 def test_always_measures_ceilings_of_slow_cells_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_cache(tmp_path, monkeypatch)
-    run = tmp_path / "run"
-    store.create(run, plan(FOREIGN, 8), MACHINE)
     monkeypatch.setattr(calibration, "measure", lambda *_: CEILING)
-    calibration.calibrate(run, plan(FOREIGN, 8), lambda _: None, always=True)
-    assert ceilings(store.load(run).environment) == (CEILING,)
+    environment = calibrated(tmp_path, plan(FOREIGN, 8), lambda _: None, always=True)
+    assert ceilings(environment) == (CEILING,)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1, "ceilings": {}}'])
+NO_CEILINGS = (None, 1, {}, {"rps": 1.0}, {**asdict(CEILING), "rps": "x"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"format": 1, "ceilings": {}}',
+     *(json.dumps({"a": entry}) for entry in NO_CEILINGS)],
+)  # fmt: skip
 def test_a_cache_that_cannot_be_read_is_empty(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "ceilings.json"
-    path.write_text(text)
-    assert read_cache(path) == {}
-
-
-@pytest.mark.parametrize("entry", [None, 1, {}, {"rps": 1.0}, {**asdict(CEILING), "rps": "x"}])
-def test_a_cache_with_an_entry_that_is_no_ceiling_is_empty(tmp_path: Path, entry: object) -> None:
     path = tmp_path / "ceilings.json"
     write_cache(path, {"good": CEILING})
     assert read_cache(path) == {"good": CEILING}
-    path.write_text(json.dumps({"a": entry}))
+    path.write_text(text)
     assert read_cache(path) == {}
 
 
@@ -173,24 +171,33 @@ def test_an_unwritable_cache_is_ignored(tmp_path: Path) -> None:
     assert read_cache(path) == {}
 
 
-def load_result(rps: float, *, paused: bool) -> SimpleNamespace:
-    measurement = SimpleNamespace(failed=0, rps=rps, duration_s=1.0)
-    observations = Observations(pauses=(Pause(1, 2),) if paused else ())
-    return SimpleNamespace(measurement=measurement, null=None, observations=observations)
+def measured(
+    monkeypatch: pytest.MonkeyPatch,
+    directory: Path,
+    tool: str,
+    rates: Sequence[float],
+    paused: Container[int],
+) -> tuple[Ceiling | str, list[int]]:
+    """The ceiling, and the number of requests of each load. `rates`: of the loads; `paused`: the
+    numbers of the loads during which the machine was paused."""
+    sizes = list[int]()
+
+    def load(_key: CeilingKey, requests: int, number: int, _directory: Path) -> SimpleNamespace:
+        sizes.append(requests)
+        measurement = SimpleNamespace(failed=0, rps=rates[number - 1], duration_s=1.0)
+        observations = Observations(pauses=(Pause(1, 2),) if number in paused else ())
+        return SimpleNamespace(measurement=measurement, null=None, observations=observations)
+
+    monkeypatch.setattr(calibration, "_measure_load", load)
+    return calibration.measure(CeilingKey(tool, False, 1, 16), directory), sizes
 
 
 def test_the_first_undisturbed_load_sizes_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tool that only counts requests would otherwise be measured for a tenth of a second."""
-    sizes = []
-
-    def load(_key: CeilingKey, requests: int, number: int, _directory: Path) -> SimpleNamespace:
-        sizes.append(requests)
-        return load_result(50_000.0, paused=number == 1)
-
-    monkeypatch.setattr(calibration, "_measure_load", load)
-    assert isinstance(calibration.measure(CeilingKey("ab", False, 1, 16), tmp_path), Ceiling)
+    result, sizes = measured(monkeypatch, tmp_path, "ab", [50_000.0] * 4, (1,))
+    assert isinstance(result, Ceiling)
     assert sizes[0] == sizes[1] < 50_000 <= sizes[2]
 
 
@@ -199,14 +206,9 @@ def test_loads_during_a_pause_are_discarded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: tuple[int, ...], rps: float | None
 ) -> None:
     """Otherwise a disturbed ceiling would be cached and the tool would look slow from then on."""
-    rates = {1: 100.0, 2: 500.0, 3: 900.0}
-
-    def load(_key: CeilingKey, _requests: int, number: int, _directory: Path) -> SimpleNamespace:
-        return load_result(rates[number], paused=number in paused)
-
-    monkeypatch.setattr(calibration, "_measure_load", load)
-    result = calibration.measure(CeilingKey("fast", False, 1, 16), tmp_path)
-    if rps is None:
-        assert "was paused" in result
-    else:
+    result, _ = measured(monkeypatch, tmp_path, "fast", [100.0, 500.0, 900.0], paused)
+    if isinstance(result, Ceiling):
         assert result.rps == rps
+    else:
+        assert rps is None
+        assert "was paused" in result
