@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.builders.analysis import with_measurement, with_observations, with_record
 from tests.builders.document import answer, rows
 from tests.builders.null import null_trial
 from workerlab import codec
@@ -38,7 +39,7 @@ from workerlab.experiments.limits.findings import (
     WaysOut,
 )
 from workerlab.experiments.limits.options import LimitsOptions
-from workerlab.experiments.limits.results import FilesRanOut, PortsRanOut, results_of
+from workerlab.experiments.limits.results import FilesRanOut, PortsRanOut, StepResult, results_of
 from workerlab.finding import Answer, stored
 from workerlab.model.evidence import (
     ConnectionSample,
@@ -73,27 +74,23 @@ def step(
     why_not: str | None = None,
     **load: Any,
 ) -> TrialData:
-    step_load = Load(connections, requests, 1.0, 60.0, keepalive=True, **load)
     failed = sum((errors or {}).values())
     fault = Fault("tool", why_not) if why_not else None
     measurement = Measurement(
         requests - failed, failed, errors or {}, wall_s, requests / wall_s, Summary(), sent=requests
     )
     service = Summary(mean=delays_s / requests, max=longest_s)
+    memory = ((1, None), (2, memory_bytes), (3, memory_bytes // 2))
+    samples = tuple(ProcessSample(at, 0.0, 0.0, 0.0, 1, size) for at, size in memory)
     return null_trial(
         name,
         "fast",
-        step_load,
+        Load(connections, requests, 1.0, 60.0, keepalive=True, **load),
         measurement,
         null=NULL,
         record=Record(f"{name}-1", fault, load_start_ns=1, load_end_ns=2, tool_cpu_s=1.5),
         counts=NullCounts(requests, requests, connections, connections, 0.1, delays_s, service),
-        observations=Observations(
-            processes=tuple(
-                ProcessSample(at, 0.0, 0.0, 0.0, 1, size)
-                for at, size in ((1, None), (2, memory_bytes), (3, memory_bytes // 2))
-            )
-        ),
+        observations=Observations(processes=samples),
     )
 
 
@@ -113,8 +110,8 @@ CHAPTER = {"sync": "clients", "async": "clients", "kept": "far", "bodies": "far"
            "aiohttp": "far", "missing": "mistakes", "session": "mistakes"}  # fmt: skip
 
 
-def step_details(trials: tuple[TrialData, ...]) -> dict[str, dict[str, str]]:
-    """What a plan stores about these steps."""
+def step_details(*trials: TrialData) -> dict[str, dict[str, str]]:
+    """The details of these steps in a plan."""
     details = {}
     for name in (data.trial.cell.name for data in trials):
         chapter = CHAPTER.get(name.partition("-")[0], "unbounded")
@@ -123,13 +120,17 @@ def step_details(trials: tuple[TrialData, ...]) -> dict[str, dict[str, str]]:
     return details
 
 
+def results(*trials: TrialData) -> list[StepResult]:
+    return results_of(trials, step_details(*trials))
+
+
 LEFT_OUT = stored(ToolLeftOut("the moon"))
 
 
 def document_of(*trials: TrialData) -> Document:
-    plan = null_plan("limits", (), (LEFT_OUT,), {"steps": step_details(trials)})
+    plan = null_plan("limits", (), (LEFT_OUT,), {"steps": step_details(*trials)})
     document = study(Run(Path("run"), plan, {}, {}), trials)
-    assert text.render(document)  # every sentence can be rendered
+    assert text.render(document)
     return document
 
 
@@ -137,7 +138,7 @@ def has_answer(document: Document, kind: type[Answer]) -> bool:
     return any(isinstance(finding, kind) for finding in document.findings)
 
 
-def test_gain_of_asynchronous_requests() -> None:
+def test_asynchronous_requests_gain_time() -> None:
     at_once = step("async-100-coroutines")
     document = document_of(step("sync-100", connections=1, wall_s=155.0), at_once)
     gain = answer(document, AsynchronousGain)
@@ -147,7 +148,7 @@ def test_gain_of_asynchronous_requests() -> None:
     assert len(gain.evidence) == 2
     assert gain.trials == ("sync-100-1", "async-100-coroutines-1")
     assert document.valid
-    # Without the slow step, by the server's delays
+    # Without the slow step, the server's delays show the gain
     gain = answer(document_of(at_once), AsynchronousGain)
     assert (gain.longest_answer_s, gain.one_by_one, gain.delays_s) == (3.0, None, 150.0)
     # Requests that failed took no time
@@ -158,12 +159,11 @@ def test_gain_of_asynchronous_requests() -> None:
     assert not has_answer(document_of(failing), AsynchronousGain)
 
 
-def test_ideal_time_is_bound_by_connections_or_by_the_longest_delay() -> None:
+def test_ideal_time_is_limited_by_connections_or_by_the_longest_delay() -> None:
     many = step("kept-1", 1000, 10, delays_s=500.0, longest_s=1.0, wall_s=55.0)
     single = step("kept-2", 10, 10, delays_s=5.0, longest_s=1.0, wall_s=1.1)
-    bound_by_connections, bound_by_delay = results_of((many, single), step_details((many, single)))
-    assert (bound_by_connections.ideal_s, bound_by_connections.ratio) == (50.0, pytest.approx(1.1))
-    assert (bound_by_delay.ideal_s, bound_by_delay.ratio) == (1.0, pytest.approx(1.1))
+    ideal = [(result.ideal_s, result.ratio) for result in results(many, single)]
+    assert ideal == [(50.0, pytest.approx(1.1)), (1.0, pytest.approx(1.1))]
     failing = step("unbounded-1", 1000, 1000, errors={"no_files": 10}, open_files=990)
     document = document_of(failing)
     row = rows(document.tables[0])[0]
@@ -172,7 +172,7 @@ def test_ideal_time_is_bound_by_connections_or_by_the_longest_delay() -> None:
     assert document.charts == ()
 
 
-def test_running_out_of_files() -> None:
+def test_too_few_files_are_a_limit_that_a_bound_avoids() -> None:
     errors = {"no_files": 8980, "reset": 1}
     unbounded = step("unbounded-10000", 10_000, 10_000, errors=errors, open_files=1024)
     document = document_of(unbounded, step("bounded-10000", 10_000, 900))
@@ -180,7 +180,7 @@ def test_running_out_of_files() -> None:
     assert reached.limit == "files"
     assert reached.causes == (FilesRanOut(8980, 10_000, 1024, needed=10_064),)
     assert answer(document, WaysOut).worked == ("at most 900 at once",)
-    assert document.valid  # it was meant to fail
+    assert document.valid  # the step is meant to fail
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_running_out_of_files() -> None:
         (3, 2, "With failures: at most 1000 at once (3 failed); at most 1 at once (2 failed)."),
     ],
 )  # fmt: skip
-def test_ways_out(raised: int, bounded: int, sentence: str) -> None:
+def test_ways_out_are_listed_with_their_failures(raised: int, bounded: int, sentence: str) -> None:
     steps = (
         step("raised-1", 1000, 1000, wall_s=2.0, errors={"reset": raised}),
         step("bounded-1", 1000, 1, wall_s=9.0, errors={"reset": bounded}),
@@ -201,14 +201,14 @@ def test_ways_out(raised: int, bounded: int, sentence: str) -> None:
     assert str(answer(document_of(*steps), WaysOut)) == sentence
 
 
-def test_limits_that_are_not_reached() -> None:
+def test_limits_that_were_not_reached_are_named() -> None:
     names = ("unbounded-10000", "ports-used-up", "time-wait-0")
     findings = document_of(*map(step, names)).findings
     limits = [finding.limit for finding in findings if isinstance(finding, LimitNotReached)]
     assert limits == ["files", "ports", "time_wait"]
 
 
-def test_running_out_of_ports_and_ways_out() -> None:
+def test_too_few_ports_are_a_limit_with_ways_out() -> None:
     used_up = step("ports-used-up", 800, 300, errors={"no_address": 570}, ports=(40_000, 40_199))
     reuse = step("ports-reuse", errors={"no_address": 1})
     reached = answer(document_of(used_up, step("ports-sources"), reuse), LimitReached)
@@ -218,18 +218,19 @@ def test_running_out_of_ports_and_ways_out() -> None:
 
 
 def test_only_limits_of_the_machine_are_causes() -> None:
-    trials = (step("a-1", errors={"reset": 3, "timeout": 2}),
-              step("a-2", errors={"no_files": 1, "no_address": 2}))  # fmt: skip
-    none, both = results_of(trials, step_details(trials))
+    none, both = results(
+        step("a-1", errors={"reset": 3, "timeout": 2}),
+        step("a-2", errors={"no_files": 1, "no_address": 2}),
+    )
     assert none.causes == ()
     assert list(map(type, both.causes)) == [FilesRanOut, PortsRanOut]
 
 
 def test_ports_in_time_wait_run_out_in_a_long_run() -> None:
     data = step("time-wait-0", 30_000, 1000, errors={"no_address": 1768})
-    samples = (ConnectionSample(1, {}, {"TIME_WAIT": 28_232}, {}, 0),)
+    sample = ConnectionSample(1, {}, {"TIME_WAIT": 28_232}, {}, 0)
     counts = NullCounts(28_232, 28_232, 28_232, 1000, 0.1, 1.0, Summary())
-    data = replace(data, observations=Observations(connections=samples), null=counts)
+    data = replace(with_observations(data, connections=(sample,)), null=counts)
     document = document_of(data, step("time-wait-2", 30_000, 1000))
     in_time_wait = answer(document, PortsInTimeWait)
     assert (in_time_wait.failed, in_time_wait.connections) == (1768, 28_232)
@@ -260,20 +261,18 @@ def test_the_farthest_is_the_largest_without_a_failure() -> None:
 def test_memory_of_the_client_over_time() -> None:
     data = step("kept-100000", 100_000, 10_000, delays_s=50_000)
     *_, chart = document_of(data, step("ports-reuse")).charts
-    (line,) = chart.series  # those without a limit that is run into
+    (line,) = chart.series  # only of steps that reach no limit
     # Samples at 1, 2 and 3 ns; at the first one the load tool had not begun
     assert line.points == ((1e-9, 20.0), (2e-9, 10.0))
-    samples = [ProcessSample(at, 0.0, 0.0, 0.0, 1, at) for at in range(1, 1000)]
-    data = replace(data, observations=Observations(processes=tuple(samples)))
-    *_, chart = document_of(data).charts
+    samples = tuple(ProcessSample(at, 0.0, 0.0, 0.0, 1, at) for at in range(1, 1000))
+    *_, chart = document_of(with_observations(data, processes=samples)).charts
     assert 20 <= len(chart.series[0].points) <= 40
 
 
 def test_cpu_of_client_and_server() -> None:
-    data = step("kept-1")
+    data = with_record(step("kept-1"), load_start_ns=0, load_end_ns=2 * 10**9, tool_cpu_s=1.8)
     samples = (ProcessSample(0, 0.0, None, 0.0, 1, None), ProcessSample(10**9, 0.5, 1.0, 0.0, 1, 9))
-    record = replace(data.record, load_start_ns=0, load_end_ns=2 * 10**9, tool_cpu_s=1.8)
-    data = replace(data, record=record, observations=Observations(processes=samples))
+    data = with_observations(data, processes=samples)
     row = rows(document_of(data).tables[0])[0]
     assert (row["cpu_s"], row["client_cores"], row["server_cores"]) == (1.8, 0.9, 0.5)
 
@@ -299,47 +298,47 @@ def test_large_bodies_and_an_extrapolation_to_a_million() -> None:
 
 
 MB = 1 << 20
-# Memory of each client that keeps everything, and of one that does not
-PEAKS = {
-    "all-tasks-10": 30 * MB, "all-tasks-20": 40 * MB, "all-bodies-5": 50 * MB,
-    "all-bodies-9": 58 * MB, "aiohttp-100": 33 * MB,
-}  # fmt: skip
 
 
-def memory_document(**changed: int) -> Document:
-    """`changed`: other peaks, by name with underscores."""
-    peaks = PEAKS | {name.replace("_", "-"): peak for name, peak in changed.items()}
-    return document_of(*(
-        step(name, int(name.rpartition("-")[2]), memory_bytes=peak) for name, peak in peaks.items()
-    ))  # fmt: skip
+def memory_document(
+    tasks_mb: int = 40, bodies_mb: int = 58, errors: Mapping[str, int] | None = None
+) -> Document:
+    """Steps of clients that keep everything, and of one that does not. `tasks_mb`, `bodies_mb`:
+    peaks of the larger steps; `errors`: of the one with bodies."""
+    return document_of(
+        step("all-tasks-10", 10, memory_bytes=30 * MB),
+        step("all-tasks-20", 20, memory_bytes=tasks_mb * MB),
+        step("all-bodies-5", 5, memory_bytes=50 * MB),
+        step("all-bodies-9", 9, memory_bytes=bodies_mb * MB, errors=errors),
+        step("aiohttp-100", 100, memory_bytes=33 * MB),
+    )
 
 
-def test_what_is_kept_until_the_end_takes_memory_of_each_request() -> None:
+def test_each_request_of_a_client_that_keeps_everything_takes_memory() -> None:
     memory = answer(memory_document(), KeptMemory)
     assert (memory.task_bytes, memory.million_tasks_bytes) == (MB, 1_000_000 * MB)
     assert (memory.kept_bytes, memory.million_kept_bytes) == (2 * MB, 2_000_000 * MB)
     assert (memory.bounded.memory_bytes, memory.bounded.requests) == (33 * MB, 100)
-    for peaks in ({"all_tasks_20": 29 * MB}, {"all_bodies_9": 50 * MB}, {"all_bodies_9": 0}):
-        assert not has_answer(memory_document(**peaks), KeptMemory)  # it did not grow
-    failing = step("all-bodies-9", 9, memory_bytes=58 * MB, errors={"reset": 3})
-    steps = (step(name, int(name.rpartition("-")[2]), memory_bytes=peak)
-             for name, peak in PEAKS.items() if name != "all-bodies-9")  # fmt: skip
-    assert not has_answer(document_of(*steps, failing), KeptMemory)
+    for document in (
+        memory_document(tasks_mb=29),  # they did not grow
+        memory_document(bodies_mb=50),
+        memory_document(bodies_mb=0),
+        memory_document(errors={"reset": 3}),
+    ):
+        assert not has_answer(document, KeptMemory)
 
 
 def test_a_peak_reported_by_the_client_is_used() -> None:
     data = step("all-tasks-1", memory_bytes=20 * MB)
-    measurement = replace(data.measurement, details={"peak_bytes": 25 * MB})
-    trials = (data, replace(data, measurement=measurement))
-    sampled, reported = results_of(trials, step_details((data,)))
+    sampled, reported = results(data, with_measurement(data, details={"peak_bytes": 25 * MB}))
     assert (sampled.memory_bytes, reported.memory_bytes) == (20 * MB, 25 * MB)
 
 
 def test_a_step_that_was_not_measured_is_noted() -> None:
     document = document_of(step("kept-100000", why_not="the load tool was ended by signal 9"))
     assert not document.valid
-    lost, *notes = document.notes
-    assert (type(lost), lost.values["what"]) == (NotMeasured, "kept-100000")
+    not_measured, *notes = document.notes
+    assert (type(not_measured), not_measured.values["what"]) == (NotMeasured, "kept-100000")
     assert notes == [LEFT_OUT]
     assert any(str(value).startswith("not measured: ") for value in document.tables[0].rows[0])
 
@@ -347,7 +346,7 @@ def test_a_step_that_was_not_measured_is_noted() -> None:
 # --- the classic mistakes -----------------------------------------------------------------------
 
 
-def test_mistakes_and_their_symptoms() -> None:
+def test_mistakes_are_shown_by_their_symptoms() -> None:
     document = document_of(
         mistake("missing_await", "mistake", returned={"coroutine": 100},
                 complaints={"never awaited": 100}),
@@ -395,14 +394,8 @@ def test_a_mistake_that_could_not_be_shown() -> None:
 def test_steps_keep_to_the_machine(
     files: int | None, tools: set[str], ports: tuple[int, int] | None, quick: bool, no_network: str
 ) -> None:
-    extent = Extent(
-        lambda tool: tool == "fast" or tool in tools,
-        files,
-        ports,
-        core=None,
-        no_network=no_network,
-        quick=quick,
-    )
+    available = {"fast", *tools}
+    extent = Extent(lambda tool: tool in available, files, ports, None, no_network, quick=quick)
     plan = plan_of(extent)
     assert len({cell.name for cell in plan.cells}) == len(plan.cells)
     assert plan.details["steps"].keys() == {cell.name for cell in plan.cells}
@@ -415,8 +408,7 @@ def test_steps_keep_to_the_machine(
         null = step.cell.server.null
         assert null.tw_reuse is None or not no_network
         if step.chapter != "mistakes":
-            predicted = predicted_s(plan, step.cell, 0.0)
-            assert load.deadline_s > 3 * predicted
+            assert load.deadline_s > 3 * predicted_s(plan, step.cell, 0.0)
         if load.ports is not None and ports is not None:
             assert ports[0] <= load.ports[0] <= load.ports[1] <= ports[1]
     assert codec.decode(codec.encode(plan), Plan) == plan
@@ -428,14 +420,7 @@ RICH = Extent(lambda _: True, files=None, ports=(32768, 60999), core=1)
 
 
 def test_steps_that_are_left_out_are_noted() -> None:
-    poor = Extent(
-        lambda tool: tool == "fast",
-        files=1100,
-        ports=None,
-        core=None,
-        no_network="not permitted",
-        quick=True,
-    )
+    poor = Extent(lambda tool: tool == "fast", 1100, None, None, "not permitted", quick=True)
     parts = ("errno 99", "network namespace", "--quick", "1036 connections", "pip install")
     notes = left_out(poor)
     assert all(part in note.text for part, note in zip(parts, notes, strict=True))
@@ -475,13 +460,12 @@ def test_files_for_a_bound_on_connections_and_for_anything() -> None:
         plan_of(replace(RICH, files=300))
 
 
-def test_predicted_duration_of_a_cell() -> None:
-    plan = null_plan("limits", ())
-
-    def predicted(requests: int, connections: int) -> float:
-        cell = null_cell("a", NULL, "fast", Load(connections, requests, 1.0, 60.0))
-        return predicted_s(plan, cell, 0.0)
-
-    assert 150 <= predicted(100, 1) <= 155
-    assert 3 <= predicted(100, 100) <= 6
-    assert 150 <= predicted(100_000, 1000) <= 155
+@pytest.mark.parametrize(
+    ("requests", "connections", "at_least_s", "at_most_s"),
+    [(100, 1, 150, 155), (100, 100, 3, 6), (100_000, 1000, 150, 155)],
+)
+def test_the_duration_of_a_cell_is_predicted(
+    requests: int, connections: int, at_least_s: float, at_most_s: float
+) -> None:
+    cell = null_cell("a", NULL, "fast", Load(connections, requests, 1.0, 60.0))
+    assert at_least_s <= predicted_s(null_plan("limits", ()), cell, 0.0) <= at_most_s
