@@ -72,22 +72,14 @@ def document_of(results: Sequence[TrialResult]) -> Document:
 
 def inconclusive(document: Document) -> dict[str, str]:
     """The reasons, by question."""
-    return {
-        finding.question: finding.reason
-        for finding in document.findings
-        if isinstance(finding, Inconclusive)
-    }
-
-
-def load(users: int, tool: str) -> str:
-    return UserLoad(tool, users).text
+    findings = [finding for finding in document.findings if isinstance(finding, Inconclusive)]
+    return {finding.question: finding.reason for finding in findings}
 
 
 def table(document: Document, name: str, users: int = 100, tool: str = "fast") -> Table:
-    (only,) = (
-        table for table in document.tables if table.title in (name, f"{name}, {load(users, tool)}")
-    )
-    return only
+    titles = (name, f"{name}, {UserLoad(tool, users).text}")
+    (match,) = (table for table in document.tables if table.title in titles)
+    return match
 
 
 NOTHING, LOCAL_CACHE, WORKERS, ASYNC = "nothing", "in-process cache", "other workers", "async"
@@ -115,15 +107,15 @@ def results_of(
 def spending(result: Result, **times_s: float | None) -> Result:
     """The result, with other times of the parts that the app times; None: not timed."""
     assert result.app_metrics
-    times_s = {**result.app_metrics.spent_s, **times_s}
-    spent_s = {name: time_s for name, time_s in times_s.items() if time_s is not None}
-    return replace(result, app_metrics=replace(result.app_metrics, spent_s=spent_s))
+    spent_s = {**result.app_metrics.spent_s, **times_s}
+    timed_s = {name: time_s for name, time_s in spent_s.items() if time_s is not None}
+    return replace(result, app_metrics=replace(result.app_metrics, spent_s=timed_s))
 
 
 # --- what made it fast --------------------------------------------------------------------------
 
 
-def test_removal_factors_by_size() -> None:
+def test_removal_factors_are_listed_by_size() -> None:
     fast = answer(whole(), RemovalFactors)
     assert [(factor.removed, factor.factor.value) for factor in fast.factors] == [
         (LOCAL_CACHE, pytest.approx(6800 / 3000)),
@@ -131,14 +123,14 @@ def test_removal_factors_by_size() -> None:
         (WORKERS, pytest.approx(2700 / 1900)),
         (NO_REDIS, pytest.approx(3000 / 2750)),
     ]
-    for factor in (factor.factor for factor in fast.factors):
-        low, high = factor.ends
-        assert low < factor.value < high
+    for ratio in (factor.factor for factor in fast.factors):
+        low, high = ratio.ends
+        assert low < ratio.value < high
     assert fast.same == (NO_MONGODB,)
     assert (fast.gains, fast.tool_bound) == ((), ())
     rates = [rate for rate in fast.evidence if isinstance(rate, RateOfStep)]
-    removed = [rate.removed for rate in rates]
-    assert removed == [LOCAL_CACHE, NO_REDIS, NO_MONGODB, WORKERS, ASYNC]
+    in_order = [LOCAL_CACHE, NO_REDIS, NO_MONGODB, WORKERS, ASYNC]
+    assert [rate.removed for rate in rates] == in_order
     assert str(fast).startswith(
         "With 100 users (locust-fast), removal reduced throughput by these factors, the largest"
         " first: in-process cache 2.27 (2.1"
@@ -147,7 +139,7 @@ def test_removal_factors_by_size() -> None:
     assert str(rates[0]).startswith("in-process cache removed: 3000 req/s, 0.44 times the previous")
 
 
-def test_removals_without_effect_and_gains() -> None:
+def test_removals_may_gain_throughput_or_have_no_effect() -> None:
     slow = measured_with("mongodb-redis-uvicorn-w2", rps=2000.0)
     (gain,) = answer(whole(slow), RemovalFactors).gains
     assert (gain.removed, gain.factor.value) == (NO_REDIS, pytest.approx(2.75 / 2))
@@ -182,13 +174,12 @@ def test_throughput_limited_by_the_load_tool_is_a_lower_bound(
     votes: tuple[bool | None, ...], *, bound: bool
 ) -> None:
     def judged(result: Result) -> Result:
-        vote = votes[result.trial.number - 1]
         if result.trial.cell.server.name != PLANNED[0].name:
             return result
+        vote = votes[result.trial.number - 1]
         return replace(result, generator_bound=vote, bound_reasons=("CPU",) if vote else ())
 
-    results = results_of(judged)
-    fast = answer(document_of(results), RemovalFactors)
+    fast = answer(document_of(results_of(judged)), RemovalFactors)
     assert fast.tool_bound == ((NOTHING,) if bound else ())
     assert ("throughput is a lower bound" in str(fast)) is bound
 
@@ -197,13 +188,14 @@ def test_the_answer_is_from_the_tool_that_was_the_limit_least_often() -> None:
     def bound(result: Result) -> Result:
         return replace(result, generator_bound=result.trial.cell.tool == "locust-fast")
 
-    assert answer(document_of(results_of(bound)), RemovalFactors).load == load(100, "fast")
+    fast = answer(document_of(results_of(bound)), RemovalFactors)
+    assert fast.load == UserLoad("fast", 100).text
 
 
 # --- round trips --------------------------------------------------------------------------------
 
 
-def test_round_trips_and_their_cost() -> None:
+def test_round_trips_have_their_cost() -> None:
     trips = answer(whole(), CacheTrips)
     steps = [step for step in trips.evidence if isinstance(step, TripsOfStep)]
     assert [(step.redis, step.storage, step.rps) for step in steps] == [
@@ -220,13 +212,11 @@ def test_round_trips_and_their_cost() -> None:
     assert steps[0].response_s == pytest.approx(160e-6 + 50e-6, rel=0.1)
 
 
-def test_trips_that_cost_nothing() -> None:
-    same = measured_with("mongodb-uvicorn-w2", rps=3000.0)
-    trips = answer(whole(same), CacheTrips)
+def test_round_trips_may_cost_nothing() -> None:
+    trips = answer(whole(measured_with("mongodb-uvicorn-w2", rps=3000.0)), CacheTrips)
     assert trips.free == (NO_REDIS,)
     assert trips.cost.startswith("Each costs throughput, except Redis, where")
-    names = ("mongodb-uvicorn-w2", "mongodb-redis-uvicorn-w2")
-    same = {**MEASURED, **{name: replace(MEASURED[name], rps=6800.0) for name in names}}
+    same = {name: replace(measured, rps=6800.0) for name, measured in MEASURED.items()}
     trips = answer(whole(same), CacheTrips)
     assert (trips.cost, trips.free) == (NO_LOSS, (LOCAL_CACHE, NO_REDIS))
 
@@ -234,8 +224,8 @@ def test_trips_that_cost_nothing() -> None:
 def test_a_cache_that_does_not_cache_is_detected() -> None:
     """All its requests go to the storage."""
     results = cells(PLANNED)
-    plain = next(cell for cell in results if cell.trial.cell.server.name == PLANNED[2].name)
-    broken = results_with(PLANNED[1].name, results, app_metrics=plain.app_metrics)
+    uncached = next(cell for cell in results if cell.trial.cell.server.name == PLANNED[2].name)
+    broken = results_with(PLANNED[1].name, results, app_metrics=uncached.app_metrics)
     trips = answer(document_of(broken), CacheTrips)
     assert (trips.contradiction, trips.cost) == (NOT_FARTHER, "")
 
@@ -255,10 +245,10 @@ def limit_of(
     usage: Measured, name: str = "postgresql-uvicorn-w2", cores: int = 8, **values: object
 ) -> StepLimit:
     host = min(1.0, (usage.app + usage.storage + usage.cache + usage.tool) / cores + 0.05)
-    results = [
-        replace(cell, usage=replace(cell.usage, host_busy=host), **values)
-        for cell in cells(PLANNED, {**MEASURED, name: usage})
-    ]
+    results = results_of(
+        lambda result: replace(result, usage=replace(result.usage, host_busy=host), **values),
+        {**MEASURED, name: usage},
+    )
     return limit(step_of(results, name), cores)
 
 
@@ -267,13 +257,10 @@ def step_of(results: Sequence[Result], name: str) -> ConfigurationStep:
     return next(step for step in steps if step.configuration.name == name)
 
 
-def test_with_nothing_near_its_limit_the_limit_is_unknown() -> None:
-    assert isinstance(limit_of(CALM), UnknownLimit)
-
-
 @pytest.mark.parametrize(
     ("usage", "name", "cores", "limited_by"),
     [
+        (CALM, "postgresql-uvicorn-w2", 8, "unknown"),
         (replace(CALM, cache=0.81), "mongodb-redis-uvicorn-w2", 8, "Redis"),
         (replace(CALM, cache=0.5), "mongodb-redis-uvicorn-w2", 8, "unknown"),
         (replace(CALM, storage=1.7), "postgresql-uvicorn-w2", 2, "PostgreSQL"),
@@ -284,22 +271,24 @@ def test_with_nothing_near_its_limit_the_limit_is_unknown() -> None:
         (replace(CALM, app=1.2, storage=0.3, tool=0.5), "postgresql-uvicorn-w2", 2, "machine"),
     ],
 )
-def test_limits_by_cpu(usage: Measured, name: str, cores: int, limited_by: str) -> None:
+def test_cpu_near_its_limit_is_the_limit(
+    usage: Measured, name: str, cores: int, limited_by: str
+) -> None:
     limited = limit_of(usage, name, cores)
     assert limited.name == limited_by
-    assert isinstance(limited, CpuLimit) is (limited_by not in ("machine", "unknown"))
+    kinds = {"machine": MachineLimit, "unknown": UnknownLimit}
+    assert type(limited) is kinds.get(limited_by, CpuLimit)
 
 
-def test_a_busy_slot_is_the_apps_limit() -> None:
+def test_a_busy_slot_is_the_limit_of_the_app() -> None:
     """One request at a time waits for the storage, so no CPU is busy."""
     limited = limit_of(replace(CALM, rps=1000.0), "postgresql-sync-w1")
     assert isinstance(limited, SlotsLimit)
     assert (limited.name, limited.slots) == ("app", 1)
 
 
-def test_a_busy_load_tool_is_the_limit_whatever_else_is_full() -> None:
-    full = replace(CALM, app=1.9)
-    limited = limit_of(full, generator_bound=True, bound_reasons=("its CPU",))
+def test_a_busy_load_tool_is_the_limit_even_if_the_app_is_full() -> None:
+    limited = limit_of(replace(CALM, app=1.9), generator_bound=True, bound_reasons=("its CPU",))
     assert isinstance(limited, ToolLimit)
     assert str(limited).startswith("locust-fast: its CPU (host ")
 
@@ -308,7 +297,7 @@ OTHERS_BUSY = CoreWait(share=0.3, worker_s=0.002, tool_s=0.001, others_cores=1.4
 
 
 def test_other_programs_are_the_limit_if_the_trial_waited_for_them() -> None:
-    """Though the app's workers look full, too."""
+    """The app's workers look full, too."""
     name = "postgresql-uvicorn-w2"
     results = cells(PLANNED, {**MEASURED, name: replace(CALM, app=1.9)})
     results = results_with(name, results, core_wait=OTHERS_BUSY)
@@ -327,8 +316,7 @@ def test_other_programs_that_delay_nothing_are_no_limit() -> None:
         dict.fromkeys(MEASURED, CALM),
     )
     assert isinstance(limit(step_of(results, "postgresql-uvicorn-w2"), 2), MachineLimit)
-    notes = document_of(results).notes
-    assert not [note for note in notes if isinstance(note, StepsDisturbed)]
+    assert not any(isinstance(note, StepsDisturbed) for note in document_of(results).notes)
 
 
 @pytest.mark.parametrize(("busy", "limited_by"), [(0.3, PoolLimit), (1.0, MachineLimit)])
@@ -345,9 +333,8 @@ def test_waiting_for_a_connection_is_the_pools_limit_unless_the_machine_is_full(
 def test_limits_are_listed_with_the_machine_usage() -> None:
     limits = answer(whole(), LimitsOfSteps)
     assert limits.few_cores == 2
-    assert (
-        limits.loads[0].limits[0].startswith("machine (removed: nothing, in-process cache, Redis")
-    )
+    machine, *_ = limits.loads[0].limits
+    assert machine.startswith("machine (removed: nothing, in-process cache, Redis")
     _, _, without_redis, *_ = limits.evidence
     assert isinstance(without_redis, LimitOfStep)
     usage = without_redis.limit.usage
@@ -359,7 +346,7 @@ def test_limits_are_listed_with_the_machine_usage() -> None:
 # --- the two questions --------------------------------------------------------------------------
 
 
-def test_what_redis_saves() -> None:
+def test_redis_saves_time_of_the_storage() -> None:
     redis = answer(whole(), RedisLoss)
     assert redis.size == "little"
     assert redis.change.value == pytest.approx(2750 / 3000)
@@ -417,10 +404,10 @@ def larger_change(rps: float, spread: float) -> Finding:
 
 
 def test_p95_may_change_no_more_than_throughput() -> None:
-    half_the_rate_and_twice_the_time = larger_change(950.0, 3.0)
-    for neither in (larger_change(1900.0, 3.0), half_the_rate_and_twice_the_time):
-        assert isinstance(neither, P95ChangesNoMore)
-        assert neither.outcome == "neither changes much more than the other"
+    for rps in (1900.0, 950.0):  # at half the rate, p95 is twice as long
+        change = larger_change(rps, 3.0)
+        assert isinstance(change, P95ChangesNoMore)
+        assert change.outcome == "neither changes much more than the other"
 
 
 def test_an_undecided_change_names_the_launches_needed() -> None:
@@ -433,7 +420,7 @@ def test_an_undecided_change_names_the_launches_needed() -> None:
 
 
 def with_p95(p95_s: Callable[[int], float | None]) -> Document:
-    """A document with this p95 of the sync step, by the number of the trial."""
+    """A document in which the sync step has this p95, by the number of the trial."""
 
     def changed(result: Result) -> Result:
         if result.trial.cell.server.name != "postgresql-sync-w1":
@@ -445,8 +432,7 @@ def with_p95(p95_s: Callable[[int], float | None]) -> Document:
 
 
 def test_a_change_that_no_number_of_launches_decides() -> None:
-    document = with_p95(lambda number: 1e-3 * 9**number)
-    undecided = answer(document, SyncEffect).larger_change
+    undecided = answer(with_p95(lambda number: 1e-3 * 9**number), SyncEffect).larger_change
     assert isinstance(undecided, LargerChangeUndecided)
     assert undecided.launches is None
     assert "Not even 100 launches" in str(undecided)
@@ -461,24 +447,27 @@ def test_a_launch_without_percentiles_is_left_out_of_them() -> None:
 # --- what is missing ----------------------------------------------------------------------------
 
 
-def test_configurations_left_out_are_shown_with_their_reason() -> None:
-    planned = all_configurations({"mongodb": "no mongod: --mongo-url names one"})
+def document_without(service: str, reason: str) -> Document:
+    planned = all_configurations({service: reason})
     measured = {configuration.name: MEASURED["postgresql-uvicorn-w2"] for configuration in planned}
-    document = study(report(cells(planned, measured), services={"redis": "Redis 7"}), planned)
+    return study(report(cells(planned, measured), services={"redis": "Redis 7"}), planned)
+
+
+def test_configurations_left_out_are_shown_with_their_reason() -> None:
+    reason = "no mongod: --mongo-url names one"
+    document = document_without("mongodb", reason)
     why = [row[-1] for row in table(document, "The steps").rows]
-    assert why == ["no mongod: --mongo-url names one", *[None] * (len(planned) - 1)]
+    assert why == [reason, *[None] * (len(all_configurations({"mongodb": reason})) - 1)]
     assert document.valid
     assert answer(document, ServicesUsed).services == (
-        "MongoDB: not used (no mongod: --mongo-url names one)",
+        f"MongoDB: not used ({reason})",
         "Redis: Redis 7",
     )
     (left_out,) = document.notes
     assert str(left_out).startswith("Left out: uvicorn, 2 workers, MongoDB: no mongod")
     first, *_ = answer(whole(), ServicesUsed).services
     assert first.startswith("MongoDB: a server in Java that speaks")
-    planned = all_configurations({"redis": "no redis-server"})
-    measured = {configuration.name: MEASURED["postgresql-uvicorn-w2"] for configuration in planned}
-    document = study(report(cells(planned, measured)), planned)
+    document = document_without("redis", "no redis-server")
     assert inconclusive(document)[RedisLoss.question] == NO_REDIS_STEP
 
 
@@ -487,7 +476,7 @@ def test_an_invalid_trial_is_named_and_left_out() -> None:
     bad = invalid_of(good[0], "it died")
     document = document_of([bad, *good[1:]])
     assert not document.valid
-    died = InvalidStepTrial(PLANNED[0].text, load(1, "fast"), 1, "it died")
+    died = InvalidStepTrial(PLANNED[0].text, UserLoad("fast", 1).text, 1, "it died")
     assert died in document.notes
     assert str(died) in " ".join(terminal.render(document).split())
     assert column(table(document, "Throughput by step", 1), "launches")[0] == 2
@@ -502,11 +491,11 @@ def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> N
     ratios = column(table(document, "Throughput by step"), "factor")
     assert len(ratios) == len(PLANNED) - 1
     assert ratios[1] == pytest.approx(2750 / 6800)
-    # What lies between was not Redis alone
+    # The remaining steps differ in more than Redis
     assert inconclusive(document)[RedisLoss.question] == NO_REDIS_STEP
 
 
-def test_a_run_without_trials() -> None:
+def test_a_run_without_trials_is_inconclusive() -> None:
     document = document_of([])
     assert not document.valid
     assert document.title == (
@@ -523,7 +512,7 @@ def test_a_run_without_trials() -> None:
 # --- tables and charts --------------------------------------------------------------------------
 
 
-def test_rates_of_each_step_in_the_order_of_the_plan() -> None:
+def test_the_steps_of_a_table_have_the_order_of_the_plan() -> None:
     rates = table(whole(), "Throughput by step", 100, "locust-fast")
     assert column(rates, "throughput_rps")[0] == pytest.approx(6800, rel=0.001)
     assert column(rates, "launches") == [3] * 6
