@@ -1,4 +1,4 @@
-"""Which trials run side by side: the cores they need and the order in which they start."""
+"""The trials that run side by side: the cores they need and the order in which they start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tests.builders.plan import APP, SERVER, plan
 from workerlab.cli import parse
 from workerlab.durations import predicted_s
 from workerlab.experiments.jobs import (
-    MAX_CORES_SHARE,
     START_INTERVAL_S,
     START_SPREAD_S,
     CpuBudget,
@@ -21,7 +20,7 @@ from workerlab.experiments.jobs import (
 )
 from workerlab.experiments.sweep.command import jobs_of
 from workerlab.model.evidence import Observations, ProcessSample, Record
-from workerlab.model.plan import App, Cell, Plan, Rate, Trial
+from workerlab.model.plan import App, Cell, Plan, Rate, Server, Trial
 from workerlab.plan import product, trials
 
 CORES = 2
@@ -46,16 +45,17 @@ def expected_s(trial: Trial) -> float:
 
 def test_more_requests_per_second_need_more_cores() -> None:
     """At most what the slots allow, plus a little for each worker with an event loop."""
-    planner = jobs(sleeping_plan())
-    four, eight, sixteen = (planner.cores(trial) for trial in trials(sleeping_plan()))
+
+    def cores(server: Server) -> list[float]:
+        sweep = sleeping_plan(*product((server,), ("ab",), (4, 8, 16)))
+        return [jobs(sweep).cores(trial) or 0.0 for trial in trials(sweep)]
+
+    four, eight, sixteen = cores(SERVER)
     assert four == eight == sixteen  # four slots
-    loops = sleeping_plan(*product((LOOPS,), ("ab",), (4, 8, 16)))
-    needed = [jobs(loops).cores(trial) or 0.0 for trial in trials(loops)]
-    assert needed == sorted(set(needed))
-    assert needed[0] > (four or 0.0)
-    quick = replace(APP, sleep_s=0.1)
-    (short,) = trials(sleeping_plan(Cell(replace(SERVER, app=quick), "ab", 4)))
-    assert (planner.cores(short) or 0.0) > (four or 0.0)
+    loops = cores(LOOPS)
+    assert loops == sorted(set(loops))
+    assert loops[0] > four
+    assert cores(replace(SERVER, app=replace(APP, sleep_s=0.1)))[0] > four
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_more_requests_per_second_need_more_cores() -> None:
         (APP, True),
         (replace(APP, target="apps.imported_sleep:app"), True),
         (replace(APP, sleep_s=0.0), False),
-        (replace(APP, sleep_s=None), False),  # of a mix
+        (replace(APP, sleep_s=None), False),  # a mix of requests
         (replace(APP, path="/?sleep=1&cpu=20"), False),
         (replace(APP, env=(("WORKERLAB_CPU", "5"),)), False),
         (replace(APP, target="apps.blog.wsgi:app"), False),
         (OWN, False),
     ],
 )
-def test_apps_that_only_sleep(app: App, sleeps: bool) -> None:
+def test_an_app_without_computation_only_sleeps(app: App, sleeps: bool) -> None:
     assert only_sleeps(app) == sleeps
 
 
@@ -104,7 +104,7 @@ def samples(server_s: float) -> Observations:
 
 
 @pytest.mark.parametrize(("cpu_s", "shares"), [(0.002, True), (0.5, False)])
-def test_a_users_app_shares_the_cores_once_measured_to_wait(cpu_s: float, shares: bool) -> None:
+def test_a_users_app_shares_the_cores_once_it_was_seen_to_wait(cpu_s: float, shares: bool) -> None:
     cells = product((replace(SERVER, app=OWN),), ("ab",), (4, 8, 16))
     sweep = plan(cells, jobs=3)
     planner, (first, *others) = jobs(sweep), trials(sweep)
@@ -116,38 +116,34 @@ def test_a_users_app_shares_the_cores_once_measured_to_wait(cpu_s: float, shares
     assert len(batch) + len(left) == len(others)
 
 
-def test_the_longest_trials_start_first() -> None:
+def test_the_longest_trials_start_first_but_repeated_ones_in_random_order() -> None:
     sweep = sleeping_plan()
     batch, left = jobs(sweep).next_batch(trials(sweep))
-    assert [trial.cell.concurrency for trial in batch] == [16, 8, 4]
-    assert not left
-
-
-def test_repeated_trials_keep_their_random_order() -> None:
-    sweep = sleeping_plan(trials=3, seed=5)
-    todo = trials(sweep)
-    assert jobs(sweep).next_batch(todo) == (todo, [])
+    assert ([trial.cell.concurrency for trial in batch], left) == ([16, 8, 4], [])
+    repeated = sleeping_plan(trials=3, seed=5)
+    todo = trials(repeated)
+    assert jobs(repeated).next_batch(todo) == (todo, [])
 
 
 def test_trials_that_run_alone_keep_their_place_among_repeated_ones() -> None:
     alone = replace(LOOPS, app=replace(APP, sleep_s=0.001))
     sweep = sleeping_plan(*product((SERVER, alone), ("ab",), (4, 8, 16)), trials=2, seed=3)
     planner, todo = jobs(sweep), trials(sweep)
-    run, left = list[Trial](), todo
+    in_order, left = list[Trial](), todo
     while left:
         batch, left = planner.next_batch(left)
         assert len(batch) == 1 or all(map(planner.can_share, batch))
-        run += batch
-    assert run == todo
+        in_order += batch
+    assert in_order == todo
 
 
 def test_trials_at_a_rate_come_last() -> None:
-    cells = product((SERVER,), ("fast",), (4, 8), rates=(Rate(rps=2.0), Rate(share=0.5)))
-    sweep = sleeping_plan(*cells)
+    rates = (Rate(rps=2.0), Rate(share=0.5))
+    sweep = sleeping_plan(*product((SERVER,), ("fast",), (4, 8), rates=rates))
     planner = jobs(sweep)
     batch, left = planner.next_batch(trials(sweep))
     assert {trial.cell.rate for trial in batch} == {None}
-    assert {trial.cell.rate for trial in left} == {Rate(rps=2.0), Rate(share=0.5)}
+    assert {trial.cell.rate for trial in left} == set(rates)
     assert planner.next_batch(left)[1] == []
 
 
@@ -170,20 +166,20 @@ def test_the_budget_is_limited_by_cores_and_jobs(cores: float, jobs: int | None,
     assert budget.fits(0.2, 0.0, loaded=False)
 
 
-def test_servers_start_at_intervals_beside_a_load() -> None:
+def test_servers_start_at_intervals_during_a_load() -> None:
     """Starting takes CPU: several at once would disturb the load."""
     budget = CpuBudget(0.5, None)
     budget.enter("a", 0.1, 0.0, loaded=False)
     budget.enter("b", 0.01, 0.0, loaded=True)
-    started = 0
+    count = 0
     while budget.fits(0.01, 0.0, loaded=True):
-        budget.enter(f"c{started}", 0.01, 0.0, loaded=True)
-        started += 1
-    assert started < 3
+        budget.enter(f"c{count}", 0.01, 0.0, loaded=True)
+        count += 1
+    assert count < 3
     assert budget.fits(0.01, 60.0, loaded=True)
 
 
-def test_duration_of_a_batch() -> None:
+def test_the_duration_of_a_batch_depends_on_the_budget() -> None:
     six = [(str(n), 10.0, 0.1) for n in range(6)]
     # Until the last one starts
     assert batch_duration_s(CpuBudget(1.0, None), six) == 10.0 + 5 * START_INTERVAL_S
@@ -193,8 +189,8 @@ def test_duration_of_a_batch() -> None:
     mixed = [("a", 20.0, 0.1), ("b", 1.0, 0.25), ("c", 1.0, 0.1), ("d", 20.0, 0.1)]
     expected_s = 1.0 + START_INTERVAL_S + START_SPREAD_S + 20.0
     assert batch_duration_s(CpuBudget(0.35, None), mixed) == pytest.approx(expected_s)
-    seven = [("a", 30.0, 0.1), *six]
-    assert batch_duration_s(CpuBudget(1.0, None), seven) == 30.0 + 6 * START_INTERVAL_S
+    with_a_long_one = [("a", 30.0, 0.1), *six]
+    assert batch_duration_s(CpuBudget(1.0, None), with_a_long_one) == 30.0 + 6 * START_INTERVAL_S
     assert batch_duration_s(CpuBudget(1.0, None), []) == 0.0
 
 
@@ -212,8 +208,7 @@ def test_time_left_shrinks_as_trials_run(app: App) -> None:
 
 def test_the_time_left_of_trials_that_run_alone_is_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """A progress bar draws it several times a second, while the load runs on the same cores."""
-    alone = replace(sleeping_plan(*product((SERVER,), ("ab",), (4, 8, 16))), jobs=1)
-    planner, todo = jobs(alone), trials(alone)
+    planner, todo = jobs(plan()), trials(plan())
     monkeypatch.delattr(JobPlanner, "cores")
     monkeypatch.delattr(JobPlanner, "budget")
     all_s = sum(map(expected_s, todo))
@@ -238,5 +233,4 @@ def test_a_users_app_runs_alone_by_default(
 
 
 def test_jobs_share_a_third_of_the_cores() -> None:
-    max_cores = jobs(sleeping_plan(), 6).max_cores
-    assert max_cores == pytest.approx(6 * MAX_CORES_SHARE) == pytest.approx(2.0)
+    assert jobs(sleeping_plan(), cores=6).max_cores == pytest.approx(2.0)

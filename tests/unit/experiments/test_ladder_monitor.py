@@ -19,40 +19,35 @@ MB = 1_000_000
 
 def step(stand_ins: tuple[str, ...] = ()) -> ConfigurationStep:
     """The first step: MongoDB and Redis."""
-    planned = [
-        replace(configuration, stand_ins=stand_ins) for configuration in all_configurations()
-    ]
+    planned = [replace(config, stand_ins=stand_ins) for config in all_configurations()]
     return ladder(cells(planned), planned, {}).conclusive[0]
 
 
-def at(second: float, *, before: bool = False, network: bool = True) -> ProcessSample:
-    """Half a core, a quarter of one, memory that grows, 2 MB/s within and 1 MB/s from outside."""
+def at(second: float, *, network: bool) -> ProcessSample:
+    """Half a core, a quarter of a core, memory that grows, 2 MB/s over the loopback interface and
+    1 MB/s from outside."""
     t = second + 100  # counters began 100 s before the load
-    sums = {"lo in": int(2 * MB * t), "lo out": int(2 * MB * t), "eth0 in": int(MB * t)}
-    sums |= {"eth0 out": 7}
+    sent = int(2 * MB * t)
+    sums = {"lo in": sent, "lo out": sent, "eth0 in": int(MB * t), "eth0 out": 7}
     return ProcessSample(
         at_ns=ORIGIN_NS + round(second * NS),
         server_cpu_s=t / 2,
-        tool_cpu_s=None if before else t / 4,
+        tool_cpu_s=t / 4 if second > 0 else None,
         host_busy_s=t,
         server_rss_bytes=round((50 + second) * MB),
-        tool_rss_bytes=None if before else 10 * MB,
+        tool_rss_bytes=10 * MB if second > 0 else None,
         network_bytes=sums if network else {},
     )
 
 
 def observed_load(*, network: bool = True) -> TrialData:
     """A load of some seconds, with one sample before it and one after."""
-    samples = [at(-1.0, before=True, network=network)]
-    samples += [at(second, network=network) for second in (0.5, 1.0, 1.5, 60.0)]
+    samples = [at(second, network=network) for second in (-1, 0.5, 1, 1.5, 60)]
     services = [
-        ServiceSample(
-            ORIGIN_NS + round(second * NS),
-            {"storage": 0.1 * second, "cache": 0.0},
-            {"storage": 30 * MB},
-        )
-        for second in (0.5, 1.0, 1.5)
-    ]
+        ServiceSample(ORIGIN_NS + round(second * NS), {"storage": 0.1 * second, "cache": 0.0},
+                      {"storage": 30 * MB})
+        for second in (0.5, 1, 1.5)
+    ]  # fmt: skip
     return with_observations(evidence(), processes=tuple(samples), services=tuple(services))
 
 
@@ -77,7 +72,7 @@ def test_cores_and_network_are_rates_and_memory_is_as_sampled() -> None:
     assert cores["app"] == close((1.0, 0.5), (1.5, 0.5))
     assert cores[step().load.tool] == close((1.0, 0.25), (1.5, 0.25))
     assert cores["MongoDB"] == close((1.0, 0.1), (1.5, 0.1))
-    assert "Redis" not in cores  # it used none
+    assert "Redis" not in cores
     memory = points(drawn["memory"])
     assert memory["app"] == close((0.5, 50.5), (1.0, 51.0), (1.5, 51.5))
     assert memory["MongoDB"][0] == (0.5, 30.0)
