@@ -16,8 +16,6 @@ from workerlab.experiments.reading import document_of, find_run
 from workerlab.model.plan import Load, NullServer, Plan
 from workerlab.plan import null_cell, null_plan
 
-LOAD = Load(concurrency=10, requests=100, duration_s=1.0, deadline_s=9.0, timed=True)
-
 
 def run(parent: Path, plan: Plan) -> Path:
     directory = parent / "a-run"
@@ -29,8 +27,7 @@ def run(parent: Path, plan: Plan) -> Path:
 def test_an_experiment_has_all_that_the_runner_needs(name: str) -> None:
     experiment_module(name, "options").add_options(argparse.ArgumentParser())
     assert find_spec(f"workerlab.experiments.{name}.document") is not None
-    command = experiment_module(name, "command")
-    assert callable(command.setup)
+    assert callable(experiment_module(name, "command").setup)
 
 
 def test_a_run_of_an_unknown_command_is_refused(tmp_path: Path) -> None:
@@ -44,10 +41,11 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_cells_that_never_ran_are_not_valid(tmp_path: Path) -> None:
-    cells = [null_cell(tool, NullServer(), tool, LOAD) for tool in ("fast", "threads")]
+    load = Load(concurrency=10, requests=100, duration_s=1.0, deadline_s=9.0, timed=True)
+    cells = [null_cell(tool, NullServer(), tool, load) for tool in ("fast", "threads")]
     details = {"server_core": 1, "keepalive": True}
     document = document_of(run(tmp_path, null_plan("generators", cells, details=details)))
     assert (document.kind, document.run, document.valid) == ("generators", "a-run", False)
     (note,) = document.notes
     assert note.values["unfinished"] == 2
-    assert (find_run(note.values["run"]) / "run.json").is_file()  # wherever --out put it
+    assert (find_run(note.values["run"]) / "run.json").is_file()  # in any directory of runs

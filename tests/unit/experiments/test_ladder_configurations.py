@@ -1,4 +1,4 @@
-"""The configurations of a ladder: each lacks one thing that the one before had."""
+"""The configurations of a ladder: each lacks one thing that the previous one had."""
 
 from __future__ import annotations
 
@@ -50,11 +50,12 @@ SUBSETS = [
     for n in range(len(KINDS))
     for missing in itertools.combinations(KINDS, n)
 ]
+each_subset = pytest.mark.parametrize("missing", SUBSETS, ids="-".join)
 
 
-@pytest.mark.parametrize("missing", SUBSETS, ids=lambda missing: "-".join(missing) or "nothing")
+@each_subset
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_each_configuration_differs_from_the_one_before_in_one_setting(
+def test_each_configuration_differs_from_the_previous_one_in_one_setting(
     missing: dict[str, str], workers: int
 ) -> None:
     planned = available(configurations(missing, STORAGES, workers))
@@ -65,17 +66,17 @@ def test_each_configuration_differs_from_the_one_before_in_one_setting(
     assert list(removals(planned)) == [config.name for config in planned]
 
 
-@pytest.mark.parametrize("missing", SUBSETS, ids=lambda missing: "-".join(missing) or "nothing")
+@each_subset
 def test_configurations_that_need_a_missing_service_are_left_out(missing: dict[str, str]) -> None:
     planned = configurations(missing, STORAGES)
     assert len({config.name for config in planned}) == len(planned)
     for config in planned:
         needs = {config.storage, config.cache} - {""}
         assert bool(needs & missing.keys()) == bool(config.why_not)
-    for storage in set(STORAGES) & missing.keys():
-        assert any(config.storage == storage and config.why_not for config in planned)
+    left_out = {(config.storage, config.cache) for config in planned if config.why_not}
+    assert {storage for storage, _ in left_out} >= set(STORAGES) & missing.keys()
     if "redis" in missing and available(planned):
-        assert any(config.cache == "redis" and config.why_not for config in planned)
+        assert "redis" in {cache for _, cache in left_out}
 
 
 def test_a_plan_with_configurations_round_trips() -> None:
@@ -87,8 +88,7 @@ def test_a_plan_with_configurations_round_trips() -> None:
     assert decoded.cells == cells
     assert len({trial.key for trial in grid(decoded)}) == 3 * len(cells)
     for server in decoded.servers:
-        asgi = server.app.target == "apps.blog.asgi:app"
-        assert asgi == (server.worker_class == "uvicorn")
+        assert (server.app.target == "apps.blog.asgi:app") == (server.worker_class == "uvicorn")
 
 
 @pytest.mark.parametrize("details", [{}, {"configurations": 5}, {"configurations": [{}]}])

@@ -23,22 +23,13 @@ from workerlab.plan import is_counted_load, load_for, open_connections, product,
 from workerlab.run_store import appending, create
 from workerlab.server.worker_classes import CLASSES, configured_slots
 
-OPEN = st.builds(
-    Cell,
-    st.builds(
-        Server,
-        st.sampled_from(CLASSES),
-        *(st.integers(1, 200),) * 2,
-        *(st.integers(1, 4096),) * 2,
-        app=st.just(APP),
-    ),
-    st.just("fast"),
-    st.integers(1, 2000),
-    st.booleans(),
-    rate=RATES,
+COUNTS, LIMITS = st.integers(1, 200), st.integers(1, 4096)
+SERVERS = st.builds(
+    Server, st.sampled_from(CLASSES), COUNTS, COUNTS, LIMITS, LIMITS, app=st.just(APP)
 )
-
-
+CELLS_AT_A_RATE = st.builds(
+    Cell, SERVERS, st.just("fast"), st.integers(1, 2000), st.booleans(), rate=RATES
+)
 MakePlan = Callable[..., Plan]
 
 
@@ -52,10 +43,8 @@ def plan_for(monkeypatch: pytest.MonkeyPatch) -> MakePlan:
 def test_rates_are_requests_per_second_or_shares(plan_for: MakePlan) -> None:
     sweep = plan_for("sync", "4,8", "--tool", "fast", "--rate", "200,50%,80%,50%")
     cells = [trial.cell for trial in trials(sweep)]
-    assert [(trial.concurrency, trial.rate and trial.rate.label) for trial in cells] == [
-        *((4, None), (8, None)),
-        *((8, "200"), (8, "50%"), (8, "80%")),
-    ]
+    loads = [(cell.concurrency, cell.rate and cell.rate.label) for cell in cells]
+    assert loads == [(4, None), (8, None), (8, "200"), (8, "50%"), (8, "80%")]
 
 
 def test_arrivals_at_a_rate_are_poisson_by_default(plan_for: MakePlan) -> None:
@@ -63,7 +52,7 @@ def test_arrivals_at_a_rate_are_poisson_by_default(plan_for: MakePlan) -> None:
     assert plan_for(*arguments).arrivals == "poisson"
     assert plan_for(*arguments, "--arrivals", "even").arrivals == "even"
     assert plan_for(*arguments, "--seed", "0").seed == 0
-    assert plan_for(*arguments).seed != plan_for(*arguments).seed  # of 2 ** 32
+    assert plan_for(*arguments).seed != plan_for(*arguments).seed  # from 2 ** 32 numbers
 
 
 @pytest.mark.parametrize(
@@ -85,13 +74,11 @@ def test_arrivals_at_a_rate_are_poisson_by_default(plan_for: MakePlan) -> None:
         (("--duration", "5", "--tool", "ab"), "ab cannot run for a fixed time"),
         (("--ramp", "5", "--tool", "fast"), "--ramp needs --keepalive on"),
         (("--ramp", "5", "--tool", "fast", "--keepalive", "off,on"), "--ramp needs --keepalive on"),
-        (
-            ("--ramp", "5", "--duration", "5", "--tool", "fast", "--keepalive", "on"),
-            "--ramp 5 takes all of --duration 5",
-        ),
+        (("--ramp", "5", "--duration", "5", "--tool", "fast", "--keepalive", "on"),
+         "--ramp 5 takes all of --duration 5"),
         (("--rate", "500000", "--class", "x"), "unrecognized"),
     ],
-)
+)  # fmt: skip
 def test_invalid_rates_ramps_and_durations_are_refused(
     plan_for: MakePlan, arguments: tuple[str, ...], reason: str
 ) -> None:
@@ -101,7 +88,7 @@ def test_invalid_rates_ramps_and_durations_are_refused(
     assert "\n" not in str(error.value)
 
 
-def test_a_rate_that_needs_more_connections_than_files_is_refused(plan_for: MakePlan) -> None:
+def test_a_rate_that_needs_too_many_connections_is_refused(plan_for: MakePlan) -> None:
     with pytest.raises(UsageError, match=r"open files|local ports"):
         plan_for("asgi", "4", "--tool", "fast", "--rate", "500000")
 
@@ -123,7 +110,7 @@ def test_cells_at_a_rate_come_last_and_once(sweep: Plan) -> None:
 # --- amounts --------------------------------------------------------------------------------
 
 
-@given(OPEN, st.floats(1e-4, 10), st.floats(0.01, 1e5))
+@given(CELLS_AT_A_RATE, st.floats(1e-4, 10), st.floats(0.01, 1e5))
 def test_there_are_connections_for_all_requests_in_flight(
     cell: Cell, lone_s: float, rps: float
 ) -> None:
@@ -141,8 +128,8 @@ def test_there_are_connections_for_all_requests_in_flight(
     assert predicted_s(plan(), cell, lone_s, rps=rps) > load.duration_s
 
 
-@given(OPEN, st.floats(0.01, 1e4))
-def test_a_map_has_room_for_all_arrivals(cell: Cell, rps: float) -> None:
+@given(CELLS_AT_A_RATE, st.floats(0.01, 1e4))
+def test_a_span_map_has_room_for_all_arrivals(cell: Cell, rps: float) -> None:
     room = records_for(plan(), cell, rps=rps)
     assert room > rps * load_for(plan(), cell, 1.0, rps).duration_s
 
@@ -176,12 +163,10 @@ def test_a_share_of_an_unknown_capacity_is_a_fault(tmp_path: Path) -> None:
     cells = product((SERVER,), ("fast",), (16,), rates=(Rate(share=0.5), Rate(rps=20)))
     run = tmp_path / "run"
     create(run, plan(cells), {})
-    unlimited, share, fixed = (Trial(cell, 1) for cell in cells)
     with appending(run):
         rates = Rates(run)
-        fault = rates.rps_of(share)
-        assert isinstance(fault, Fault)
-        assert fault.kind == "unmeasured"
-        assert "50% of an unknown capacity" in fault.reason
-        assert rates.rps_of(fixed) == 20
-        assert rates.rps_of(unlimited) is None
+        closed, share, fixed = (rates.rps_of(Trial(cell, 1)) for cell in cells)
+    assert (closed, fixed) == (None, 20)
+    assert isinstance(share, Fault)
+    assert share.kind == "unmeasured"
+    assert "50% of an unknown capacity" in share.reason
