@@ -48,4 +48,4 @@ def test_cells_that_never_ran_are_not_valid(tmp_path: Path) -> None:
     assert (document.kind, document.run, document.valid) == ("generators", "a-run", False)
     (note,) = document.notes
     assert note.values["unfinished"] == 2
-    assert (find_run(note.values["run"]) / "run.json").is_file()  # in any directory of runs
+    assert (find_run(note.values["run"]) / "run.json").is_file()

@@ -1,9 +1,8 @@
-"""Pupils of a shared lab: who may join, and which guesses count."""
+"""Pupils of a shared lab: admission, and the guesses that count."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,25 +23,20 @@ from workerlab.report.player.places import PlacesSample
 LESSON = read_lesson()
 
 
-def course_at_question(room: Classroom, step_index: int = 1) -> Course:
+def course_at_question(room: Classroom) -> Course:
     course = Course(LESSON)
-    ask(room, course, step_index)
+    ask(room, course)
     return course
 
 
-def ask(room: Classroom, course: Course, step_index: int) -> None:
-    course.go(step_index)
-    room.open_question(step_index)
+def ask(room: Classroom, course: Course) -> None:
+    course.go(1)
+    room.open_question(1)
 
 
 def start(room: Classroom, course: Course) -> None:
     course.guess(None)
     room.start_step(course.step_index)
-
-
-def class_message(room: Classroom, course: Course) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(room.message(course))
-    return message
 
 
 def add_pupil(room: Classroom) -> tuple[str, list[bytes]]:
@@ -61,11 +55,11 @@ def test_the_tally_counts_each_pupil_once(choices: list[int | None]) -> None:
             room.guess(token, course, {"step": 1, "choice": 0})
             room.guess(token, course, {"step": 1, "choice": choice})
     guesses = [choice for choice in choices if choice is not None]
-    assert class_message(room, course)["tally"] == []
+    assert json.loads(room.message(course))["tally"] == []
     start(room, course)
-    count = len(LESSON.steps[1].choices)
-    message = class_message(room, course)
-    assert message["tally"] == [guesses.count(choice) for choice in range(count)]
+    message = json.loads(room.message(course))
+    choice_count = len(LESSON.steps[1].choices)
+    assert message["tally"] == [guesses.count(choice) for choice in range(choice_count)]
     assert (message["pupils"], message["guessed"]) == (len(choices), len(guesses))
 
 
@@ -73,19 +67,19 @@ def test_a_guess_must_be_for_the_open_question() -> None:
     room = Classroom("here")
     token, messages = add_pupil(room)
     course = course_at_question(room)
-    invalid_actions: list[dict[str, object]] = [
-        {"step": 0, "choice": 0}, {"step": 1, "choice": 99}, {"step": 1, "choice": True},
-        {"step": 1, "choice": None}, {"choice": 0},
+    invalid_choices: list[dict[str, object]] = [
+        {"step": 0, "choice": 0}, {"choice": 0},
+        *({"step": 1, "choice": choice} for choice in (99, True, None)),
     ]  # fmt: skip
-    for action in invalid_actions:
+    for action in invalid_choices:
         with pytest.raises(Refused):
             room.guess(token, course, action)
     with pytest.raises(Refused, match="room code"):
         room.guess("guessed", course, {"step": 1, "choice": 0})
     assert messages == []
     room.guess(token, course, {"step": 1, "choice": 0})
-    assert json.loads(messages[-1])["guess"] == 0
-    assert json.loads(messages[-1])["law"] is None
+    message = json.loads(messages[-1])
+    assert (message["guess"], message["law"]) == (0, None)
     start(room, course)
     with pytest.raises(Refused, match="closed"):
         room.guess(token, course, {"step": 1, "choice": 1})
@@ -96,11 +90,11 @@ def test_guesses_are_kept_until_the_law_is_shown() -> None:
     token, messages = add_pupil(room)
     course = course_at_question(room)
     room.guess(token, course, {"step": 1, "choice": 2})
-    ask(room, course, 1)
+    ask(room, course)
     room.send_lesson(course)
     assert json.loads(messages[-1])["guess"] == 2
     start(room, course)
-    ask(room, course, 1)
+    ask(room, course)
     room.send_lesson(course)
     assert json.loads(messages[-1])["guess"] is None
 

@@ -16,14 +16,12 @@ from workerlab.experiments.lesson.settings import ServerSettings
 from workerlab.experiments.live.side import LiveServer
 from workerlab.report.player.places import QUEUED
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 
-
-@linux
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the tables of a Linux kernel")
 def test_the_first_poll_queues_no_more_requests_than_the_backlog_admits(
     stack: ExitStack, tmp_path: Path
 ) -> None:
-    """The page replays what happened between two polls."""
+    """The page replays all events between two polls."""
     listener = stack.enter_context(socket.socket())
     listener.bind(("127.0.0.1", 0))
     listener.listen(2)

@@ -17,8 +17,7 @@ def test_the_law_is_not_sent_before_the_guess() -> None:
     stage = Stage(without_sync, read_lesson(), room, begin=True)
 
     def side_state() -> dict[str, Any]:
-        decoded = map(json.loads, messages)
-        (state,) = (message for message in decoded if message["kind"] == "state")
+        (state,) = (state for state in map(json.loads, messages) if state["kind"] == "state")
         messages.clear()
         (side,) = state["sides"]
         return dict(side)
