@@ -27,6 +27,13 @@ needs_bundled_gunicorn = pytest.mark.skipif(
 )
 
 
+@pytest.fixture
+def no_bundled_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled version cannot be installed, since neither uv nor pip is available."""
+    monkeypatch.setattr(environment, "BUNDLED_GUNICORN", "99.9")
+    monkeypatch.setattr(versions, "_installers", tuple)
+
+
 @pytest.fixture(autouse=True)
 def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be downloaded; the lab's own packages can be copied."""
@@ -133,11 +140,11 @@ def test_the_bundled_gunicorn_serves_an_environment_without_one(tmp_path: Path) 
     assert text(interpreter.note) == f"{app_python} has no Gunicorn: using {BUNDLED_GUNICORN}"
 
 
+@pytest.mark.usefixtures("no_bundled_gunicorn")
 def test_the_labs_own_gunicorn_serves_if_the_bundled_one_cannot_be_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Nothing else of the lab's environment is on the path of the app."""
-    monkeypatch.setattr(environment, "BUNDLED_GUNICORN", "99.9")
     app_python = make(tmp_path / ".venv")
     interpreter = serving("--app", "shop:app")
     own = versions.lab_version()
@@ -163,10 +170,8 @@ def test_bundled_apps_get_the_bundled_gunicorn(tmp_path: Path) -> None:
     assert text(interpreter.note) == note
 
 
-def test_bundled_apps_use_another_gunicorn_with_fewer_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(environment, "BUNDLED_GUNICORN", "99.9")
+@pytest.mark.usefixtures("no_bundled_gunicorn")
+def test_bundled_apps_use_another_gunicorn_with_fewer_classes(tmp_path: Path) -> None:
     interpreter = serving("--python", make(tmp_path / "other", "99.1"))
     assert (interpreter.gunicorn, interpreter.requested) == ("99.1", "")
     assert interpreter.worker_classes == list(KNOWN)
