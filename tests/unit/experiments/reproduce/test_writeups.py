@@ -19,6 +19,7 @@ from workerlab.experiments.generators.usage import GeneratorUsage, usage_of
 from workerlab.experiments.reading import document_of
 from workerlab.experiments.reproduce import claims
 from workerlab.experiments.reproduce.claims import (
+    Claim,
     ClaimCorrected,
     ClaimHeld,
     ClaimNotShown,
@@ -40,29 +41,24 @@ from workerlab.run_store import load
 WRITE_UPS = write_ups()
 
 
-def classes_of(kind: type) -> set[str]:
-    """The names of all its subclasses."""
-    return {name for sub in kind.__subclasses__() for name in (sub.__name__, *classes_of(sub))}
+def subclass_names(kind: type) -> set[str]:
+    return {name for sub in kind.__subclasses__() for name in (sub.__name__, *subclass_names(sub))}
 
 
 def figures_of(test: ClaimTest) -> list[str]:
     return [*(test.ratio or ()), *filter(None, (test.value, test.over))]
 
 
-def test_each_conclusion_that_a_claim_looks_for_exists() -> None:
+def test_each_claim_is_listed_once_and_looks_for_conclusions_that_exist() -> None:
     for module in pkgutil.walk_packages(workerlab.__path__, "workerlab."):
         if module.name.startswith(("workerlab.analysis.", "workerlab.experiments.")):
             importlib.import_module(module.name)
-    tests = (test for writeup in WRITE_UPS.values() for claim in writeup.claim
-             for test in claim.tests)  # fmt: skip
+    listed = [claim for writeup in WRITE_UPS.values() for claim in writeup.claim]
+    assert [claim.number for claim in listed] == list(range(1, 49))
+    tests = [test for claim in listed for test in claim.tests]
     codes = {code for test in tests for code in (*test.shows, *test.lacks)}
     assert codes
-    assert codes <= classes_of(Finding)
-
-
-def test_each_claim_is_listed_once() -> None:
-    numbers = [claim.number for writeup in WRITE_UPS.values() for claim in writeup.claim]
-    assert numbers == list(range(1, 49))
+    assert codes <= subclass_names(Finding)
 
 
 @pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
@@ -85,7 +81,7 @@ def test_figures_are_of_cells_that_a_part_measures(writeup: WriteUp) -> None:
 
 
 @pytest.mark.parametrize("command", ["generators", "limits"])
-def test_figures_are_values_of_results(command: str) -> None:
+def test_each_figure_is_a_value_of_a_result(command: str) -> None:
     cells = measured_cells(load(recorded(command)))
     result = next(result for cell in cells for result in cell.results)
     for writeup in WRITE_UPS.values():
@@ -94,7 +90,7 @@ def test_figures_are_values_of_results(command: str) -> None:
         for figure in (figure for test in tests for figure in figures_of(test)):
             name, _, path = figure.partition(".")
             if writeup.cells[name]["part"] in parts:
-                value_at(result, path)  # raises AttributeError
+                value_at(result, path)  # must not raise AttributeError
 
 
 SYNC_4: dict[str, Any] = {
@@ -121,9 +117,8 @@ PROCESSES_20: dict[str, Any] = {
 def test_an_earlier_run_with_other_settings_is_no_part(
     writeup: str, part: str, settings: dict[str, Any], cell: str | None
 ) -> None:
-    measured = {part: [MeasuredCell(settings, ())]}
-    chosen = [name for name, _ in matching_cells(WRITE_UPS[writeup], measured)]
-    assert chosen == ([cell] if cell else [])
+    matches = matching_cells(WRITE_UPS[writeup], {part: [MeasuredCell(settings, ())]})
+    assert [name for name, _ in matches] == ([cell] if cell else [])
 
 
 def test_an_unreliable_load_of_a_generator_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +141,11 @@ def test_parts_are_commands_and_claims_are_of_the_original(writeup: WriteUp) -> 
             low, high = test.between
             assert test.original is None or low <= test.original <= high, test.says
         assert claim.instead is None or (claim.instead.tests and claim.instead.why), claim.number
+
+
+def claim_of(writeup: str, number: int) -> Claim:
+    (match,) = (claim for claim in WRITE_UPS[writeup].claim if claim.number == number)
+    return match
 
 
 PYTHON_FILLS = {"rps": 25_000.0, "host_busy": 1.0, "cpu_per_request_s": 64e-6}
@@ -171,32 +171,25 @@ def test_verdicts_follow_from_figures(
     writeup: str, number: int, cells: dict[str, dict[str, Any]], verdict: type
 ) -> None:
     """From three launches with the same figures."""
-    measured = MeasuredParts(
-        cells={name: MeasuredCell({}, (figures,) * 3) for name, figures in cells.items()},
-        conclusions={},
-        missing={},
-        parts={name: marks["part"] for name, marks in WRITE_UPS[writeup].cells.items()},
-    )
-    (claim,) = (claim for claim in WRITE_UPS[writeup].claim if claim.number == number)
-    assert type(judge(claim, measured)) is verdict
+    launches = {name: MeasuredCell({}, (figures,) * 3) for name, figures in cells.items()}
+    parts = {name: marks["part"] for name, marks in WRITE_UPS[writeup].cells.items()}
+    measured = MeasuredParts(cells=launches, conclusions={}, missing={}, parts=parts)
+    assert type(judge(claim_of(writeup, number), measured)) is verdict
 
 
 @pytest.mark.parametrize(
     ("codes", "verdict"),
-    [
-        ({"LimitsOfSteps", "CpuLimit"}, ClaimHeld),
-        ({"LimitsOfSteps", "CpuLimit", "UnknownLimit"}, ClaimNotShown),
-    ],
-)
+    [({"LimitsOfSteps", "CpuLimit"}, ClaimHeld),
+     ({"LimitsOfSteps", "CpuLimit", "UnknownLimit"}, ClaimNotShown)],
+)  # fmt: skip
 def test_a_step_with_an_unknown_limit_leaves_the_claim_not_shown(
     codes: set[str], verdict: type
 ) -> None:
     measured = MeasuredParts(cells={}, conclusions={"steps": codes}, missing={}, parts={})
-    (claim,) = (claim for claim in WRITE_UPS["ladder"].claim if claim.number == 47)
-    assert type(judge(claim, measured)) is verdict
+    assert type(judge(claim_of("ladder", 47), measured)) is verdict
 
 
-def test_without_a_name_the_write_ups_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_write_ups_are_listed_if_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
     out = capsys.readouterr().out
     assert out.strip() == overview().strip()
@@ -216,8 +209,8 @@ def test_invalid_arguments_start_nothing(
     arguments: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = {name: str(recorded(name)) for name in ("bottleneck", "settings")}
-    arguments = [runs.get(argument, argument) for argument in arguments]
-    assert main(["reproduce", *arguments, "--out", str(tmp_path)]) == 2
+    argv = ["reproduce", *(runs.get(word, word) for word in arguments), "--out", str(tmp_path)]
+    assert main(argv) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert why in err
@@ -231,8 +224,8 @@ def test_an_existing_run_is_not_made_again(
     assert main(["reproduce", "million", "--from", existing_run, "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "31. 100 requests take a synchronous client" in out
-    assert "Not shown: the cell sync100 was not measured" in out
-    assert "Not shown: the cell dropped5000 was not measured" in out
+    for cell in ("sync100", "dropped5000"):
+        assert f"Not shown: the cell {cell} was not measured" in out
     assert "Held: requests that the server saw: 0" in out
     (run,) = tmp_path.iterdir()
     assert not (run / "parts").exists()
