@@ -1,4 +1,4 @@
-"""Which line of a Gunicorn file sets what, and for which worker class."""
+"""The lines of a Gunicorn file that set something, and the worker class of the file."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def read(directory: Path, text: str) -> tuple[FileLine, ...]:
 def test_the_executed_file_gives_the_value_of_a_setting(
     tmp_path: Path, text: str, line: tuple[int, str, str, str]
 ) -> None:
-    lines = [line for line in read(tmp_path, text) if line.is_setting]
-    assert [(line.number, line.name, line.text, line.source) for line in lines] == [line]
-    assert not any(line.overridden for line in lines)
+    (setting,) = (line for line in read(tmp_path, text) if line.is_setting)
+    assert (setting.number, setting.name, setting.text, setting.source) == line
+    assert not setting.overridden
 
 
-def test_settings_of_one_line_each_have_their_value(tmp_path: Path) -> None:
+def test_each_setting_of_a_line_has_its_value(tmp_path: Path) -> None:
     lines = read(tmp_path, "workers, threads = 2, 4\nkeepalive = backlog = 5\n")
     assert {line.name: (line.number, line.text) for line in lines} == {
         "workers": (1, "2"), "threads": (1, "4"), "keepalive": (2, "5"), "backlog": (2, "5"),
@@ -108,7 +108,7 @@ def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
     ("text", "names"),
     [
         ("keep_alive = 5\n", {"keep_alive": "keepalive"}),
-        ("preload = True\n", {"preload": "preload_app"}),  # and not reload
+        ("preload = True\n", {"preload": "preload_app"}),  # not reload
         ("statsd = 'a:1'\n", {"statsd": ""}),  # two settings begin like this
         ("def on_startting(server): ...\n", {"on_startting": ""}),
         ("cores = 4\nworkers = cores * 2\n", {}),
@@ -116,7 +116,9 @@ def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
         ("import os\nfrom json import dumps\nworkers = 1\n", {}),
     ],
 )
-def test_unknown_names(tmp_path: Path, text: str, names: dict[str, str]) -> None:
+def test_a_name_that_is_no_setting_is_unknown(
+    tmp_path: Path, text: str, names: dict[str, str]
+) -> None:
     assert unknown_names(read(tmp_path, text), SETTINGS) == names
 
 
@@ -130,7 +132,7 @@ def test_names_within_functions_and_classes_are_no_settings(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "why"), [("workers = = 1\n", "line 1: invalid syntax"), ("a\0b", "source code")]
 )
-def test_a_file_that_is_no_python_is_refused(tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_that_is_not_python_is_refused(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "gunicorn.conf.py"
     path.write_text(text)
     with pytest.raises(UsageError, match="cannot be read as a Gunicorn file") as error:

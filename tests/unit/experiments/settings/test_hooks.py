@@ -1,4 +1,4 @@
-"""Which worker gets a signal to test its hook, and how long the hook is awaited."""
+"""The workers that get a signal to test a hook, and the time until the hook is called."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from workerlab.experiments.settings.common_launches import _hooks
 
 
 class SlowSite:
-    """A slow machine: a worker that got a signal calls its hook, leaves and is replaced one step at
-    a time. `hooks`: those that its class honours."""
+    """A site on a slow machine: a worker that gets a signal calls its hook, exits and is replaced
+    one step at a time. `hooks`: the ones that its class honours."""
 
     def __init__(self, *hooks: str, stop_s: float | None = 1.0) -> None:
         self.hooks, self.stop_s = hooks, stop_s
         self.pids = [32_767, 12]  # the older first: pids have wrapped around
-        self.sent: list[tuple[int, int]] = []
-        self._called: list[list[str]] = []
+        self.sent = list[tuple[int, int]]()
+        self._called = list[list[str]]()
 
     def kill(self, pid: int, number: int) -> None:
         self.sent.append((pid, number))
@@ -51,15 +51,13 @@ def hooks_of(site: SlowSite, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return _hooks(site)
 
 
-def test_no_worker_gets_a_second_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    site = SlowSite()
-    assert hooks_of(site, monkeypatch) == []
+@pytest.mark.parametrize("hooks", [(), ("worker_abort", "worker_int")])
+def test_no_worker_gets_a_second_signal_and_a_late_hook_counts(
+    hooks: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = SlowSite(*hooks)
+    assert hooks_of(site, monkeypatch) == list(hooks)
     assert site.sent == [(32_767, signal.SIGINT), (12, signal.SIGABRT)]
-
-
-def test_a_hook_that_is_called_late_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    site = SlowSite("worker_int", "worker_abort")
-    assert hooks_of(site, monkeypatch) == ["worker_abort", "worker_int"]
 
 
 def test_a_server_that_had_to_be_killed_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
