@@ -14,31 +14,13 @@ from tests.builders.analysis import launched, with_measurement, with_observation
 from tests.builders.document import answer, names, rows
 from tests.builders.null import null_trial
 from workerlab.analysis.facts import TrialData
+from workerlab.experiments.generators import findings
 from workerlab.experiments.generators.command import ComparedGenerator, cells, generators_of
 from workerlab.experiments.generators.document import (
     LoadsDisturbed,
     LoadsStoodStill,
     UnreliableCount,
     study,
-)
-from workerlab.experiments.generators.findings import (
-    DELAY_WAS_LIMIT,
-    IN_THREADS,
-    INCONCLUSIVE,
-    NO_CPU_AT_LOW_RATE,
-    NOT_HERE,
-    NOT_MEASURED,
-    SERVER_BUSY_OR_DISTURBED,
-    SERVER_WAS_BUSY,
-    TOO_FEW_LEVELS,
-    TOO_FEW_TRIALS,
-    ClientOverhead,
-    LeastCpu,
-    MachineCeiling,
-    MostRequests,
-    SlowAtLowRate,
-    ThreadGrowth,
-    findings,
 )
 from workerlab.experiments.generators.usage import GeneratorLoad, usage_of
 from workerlab.finding import Answer, Finding, Inconclusive, stored
@@ -170,12 +152,12 @@ def launches(tool: str, *rates: float) -> list[TrialData]:
 
 def test_one_trial_of_each_is_not_compared() -> None:
     first_three = study(run(), FOUR_TOOLS).findings[:3]
-    assert [finding.values for finding in first_three] == [{"reason": TOO_FEW_TRIALS}] * 3
+    assert [finding.values for finding in first_three] == [{"reason": findings.TOO_FEW_TRIALS}] * 3
 
 
 def test_generators_whose_launches_scatter_are_tied() -> None:
     scattered = (*launches("fast", 900, 1500, 1200), *launches("wrk", 1000, 1300, 1050))
-    assert answer(study(run(), scattered), MostRequests).tied == ("wrk",)
+    assert answer(study(run(), scattered), findings.MostRequests).tied == ("wrk",)
 
 
 def concluded(
@@ -186,8 +168,8 @@ def concluded(
 
 def reasons(*trials: TrialData) -> list[str]:
     """The reasons of the inconclusive answers."""
-    findings = document_of(trials).findings
-    return [finding.reason for finding in findings if isinstance(finding, Inconclusive)]
+    answers = document_of(trials).findings
+    return [answer.reason for answer in answers if isinstance(answer, Inconclusive)]
 
 
 def document_of(trials: tuple[TrialData, ...], cores: int = 2) -> Document:
@@ -252,7 +234,7 @@ def test_a_load_whose_requests_fail_is_not_compared() -> None:
     few, many = (with_measurement(trial(rps=9000), failed=failed) for failed in (9, 900))
     assert usage_of(few).doubt is None
     failing = document_of((many, trial("wrk", rps=5000)))
-    assert answer(failing, MostRequests).best.name == "wrk"
+    assert answer(failing, findings.MostRequests).best.name == "wrk"
     assert not failing.valid
     reason = "900 requests failed, with 36,000 responses"
     assert UnreliableCount("fast", 10, reason) in failing.notes
@@ -262,7 +244,7 @@ def test_a_load_whose_requests_fail_is_not_compared() -> None:
 
 
 def test_least_cpu_at_a_low_rate() -> None:
-    least = concluded(LeastCpu)
+    least = concluded(findings.LeastCpu)
     assert (least.rps, least.names) == (495, ("fast",))
     assert (least.cpu_s, least.tied_cpu_s) == (pytest.approx(0.01 / 495), None)
     assert (least.python.name, least.second_python.name) == ("coroutines", "threads")
@@ -274,39 +256,39 @@ def test_generators_within_the_clock_resolution_are_tied() -> None:
         trial(tool, 25, low=True, rps=495, cores=cores)
         for tool, cores in (("fast", 0.010), ("wrk", 0.011))
     )
-    least = concluded(LeastCpu, (fast, wrk))
+    least = concluded(findings.LeastCpu, (fast, wrk))
     assert least.names == ("fast", "wrk")
     assert (least.cpu_s, least.tied_cpu_s) == (None, pytest.approx(0.011 / 495))
 
 
 def test_a_generator_below_the_low_rate_is_slow_unless_the_machine_was_paused() -> None:
     slow = trial("ab", 25, low=True, rps=100, cores=0.0001)
-    least = concluded(LeastCpu, (*FOUR_TOOLS, slow))
+    least = concluded(findings.LeastCpu, (*FOUR_TOOLS, slow))
     assert least.names == ("fast",)
-    assert least.evidence[-1] == SlowAtLowRate("ab", pytest.approx(100))
+    assert least.evidence[-1] == findings.SlowAtLowRate("ab", pytest.approx(100))
     pause = Pause(slow.record.load_end_ns - 2 * NS, slow.record.load_end_ns)
     trials = (*FOUR_TOOLS, with_observations(slow, pauses=(pause,)))
-    evidence = concluded(LeastCpu, trials).evidence
-    assert not any(isinstance(finding, SlowAtLowRate) for finding in evidence)
+    evidence = concluded(findings.LeastCpu, trials).evidence
+    assert not any(isinstance(finding, findings.SlowAtLowRate) for finding in evidence)
     assert LoadsStoodStill(1, len(trials)) in study(run(), trials).notes
 
 
 def test_the_highest_rate_is_a_lower_bound_if_the_server_was_busy() -> None:
-    most = concluded(MostRequests)
+    most = concluded(findings.MostRequests)
     best, python = most.best, most.python
     assert (best.name, best.rps, best.connections) == ("fast", pytest.approx(60_000), 10)
     assert best.cores == pytest.approx(1.0)
     assert best.server_busy == pytest.approx(0.95)
     assert (python.name, python.rps) == ("coroutines", pytest.approx(4000))
     assert python.server_busy is None
-    machine = concluded(MachineCeiling)
-    assert machine.lower_bound_because == SERVER_WAS_BUSY
+    machine = concluded(findings.MachineCeiling)
+    assert machine.lower_bound_because == findings.SERVER_WAS_BUSY
     assert machine.ceiling.reliable_rps == pytest.approx(20_000)
 
 
 def test_the_gil_shows_in_threads_that_do_not_grow() -> None:
-    growth = concluded(ThreadGrowth)
-    assert growth.gil == IN_THREADS
+    growth = concluded(findings.ThreadGrowth)
+    assert growth.gil == findings.IN_THREADS
     assert (growth.fewer_threads, growth.threads) == (1, 10)
     assert growth.growth.value == pytest.approx(1.05)
     assert growth.thread_cores == pytest.approx(1.02)
@@ -316,10 +298,11 @@ def test_the_gil_shows_in_threads_that_do_not_grow() -> None:
 @pytest.mark.parametrize(
     ("threads", "processes", "cores", "gil", "remark"),
     [
-        ((1900, 1.0), (1800, 1.7), 2, NOT_HERE, ""),
-        ((1050, 1.8), (1800, 1.7), 2, NOT_HERE, "; threads that share a GIL do not use that many"),
-        ((1000, 0.8), (1000, 0.8), 1, INCONCLUSIVE, ", but processes used no more than 0.80 either;"
-         " this machine has 1 core, and the server needs one"),
+        ((1900, 1.0), (1800, 1.7), 2, findings.NOT_HERE, ""),
+        ((1050, 1.8), (1800, 1.7), 2, findings.NOT_HERE,
+         "; threads that share a GIL do not use that many"),
+        ((1000, 0.8), (1000, 0.8), 1, findings.INCONCLUSIVE, ", but processes used no more than"
+         " 0.80 either; this machine has 1 core, and the server needs one"),
     ],
 )  # fmt: skip
 def test_the_gil_is_not_blamed_without_evidence(
@@ -330,7 +313,7 @@ def test_the_gil_is_not_blamed_without_evidence(
         trial(tool, 10, rps=rps, cores=used)
         for tool, (rps, used) in (("threads", threads), ("processes", processes))
     )
-    growth = concluded(ThreadGrowth, (trial("threads", 1), *many), cores)
+    growth = concluded(findings.ThreadGrowth, (trial("threads", 1), *many), cores)
     assert (growth.gil, growth.remark) == (gil, remark)
 
 
@@ -338,13 +321,13 @@ def test_disturbed_or_scattered_loads_show_nothing_about_the_gil() -> None:
     single = trial("threads", 1)
     waited = trial("threads", 10, others=0.6, waits=0.4)
     assert any("Other programs" in reason for reason in reasons(single, waited, *PROCESSES))
-    assert TOO_FEW_LEVELS in reasons(single, *PROCESSES)
+    assert findings.TOO_FEW_LEVELS in reasons(single, *PROCESSES)
     busy_server = trial("threads", 10, rps=1050, cores=1.02, server=0.95)
-    assert TOO_FEW_LEVELS in reasons(single, busy_server, *PROCESSES)
-    assert TOO_FEW_LEVELS in reasons(single, trial("threads", 10, rps=0), *PROCESSES)
+    assert findings.TOO_FEW_LEVELS in reasons(single, busy_server, *PROCESSES)
+    assert findings.TOO_FEW_LEVELS in reasons(single, trial("threads", 10, rps=0), *PROCESSES)
     scattered = (*launches("threads", 900, 1300, 1700), *thrice((single, *PROCESSES)))
-    growth = answer(study(run(), scattered), ThreadGrowth)
-    assert growth.gil == INCONCLUSIVE
+    growth = answer(study(run(), scattered), findings.ThreadGrowth)
+    assert growth.gil == findings.INCONCLUSIVE
     assert "more --trials" in growth.remark
 
 
@@ -356,12 +339,13 @@ def test_a_delay_that_sets_the_limit_is_no_limit_of_the_generator() -> None:
         trial("processes", 20, rps=249, delay_s=0.08),
     )
     assert usage_of(delayed[0]).delay_rps == pytest.approx(250)
-    assert concluded(MostRequests, delayed).best.delay_rps == pytest.approx(1000)
-    assert concluded(MachineCeiling, delayed).lower_bound_because == DELAY_WAS_LIMIT
-    assert TOO_FEW_LEVELS in reasons(*delayed)
+    assert concluded(findings.MostRequests, delayed).best.delay_rps == pytest.approx(1000)
+    machine = concluded(findings.MachineCeiling, delayed)
+    assert machine.lower_bound_because == findings.DELAY_WAS_LIMIT
+    assert findings.TOO_FEW_LEVELS in reasons(*delayed)
     beyond = [trial("threads", level, rps=1050, delay_s=0.08) for level in (160, 200)]
     beyond.append(trial("processes", 200, rps=1800, cores=1.7, delay_s=0.08))
-    assert concluded(ThreadGrowth, (*delayed, *beyond)).gil == IN_THREADS
+    assert concluded(findings.ThreadGrowth, (*delayed, *beyond)).gil == findings.IN_THREADS
 
 
 @pytest.mark.parametrize(
@@ -410,33 +394,33 @@ def test_the_table_shows_the_sending_processes() -> None:
 
 def test_client_overhead_by_generator() -> None:
     fast, threads = trial("fast", p50_s=0.052, server_s=0.050), trial("threads", p50_s=0.004)
-    overhead = concluded(ClientOverhead, (fast, threads))
+    overhead = concluded(findings.ClientOverhead, (fast, threads))
     assert (overhead.affected, overhead.loads) == (1, 2)
     assert (overhead.most.name, overhead.least.name) == ("threads", "fast")
     assert len(overhead.evidence) == 2
     below_resolution = trial("fast", p50_s=0.05, server_s=0.0499)
-    overhead = concluded(ClientOverhead, (below_resolution, threads))
+    overhead = concluded(findings.ClientOverhead, (below_resolution, threads))
     assert (overhead.affected, overhead.loads, overhead.least.name) == (1, 2, "fast")
     assert overhead.least.overhead_s == 0.0
     rounded = trial("locust", p50_s=0.0, server_s=0.0004)  # to whole milliseconds
-    overhead = concluded(ClientOverhead, (rounded, threads))
+    overhead = concluded(findings.ClientOverhead, (rounded, threads))
     assert (overhead.loads, overhead.least.name) == (1, "threads")
 
 
 def test_waiting_for_a_core_or_a_busy_server_is_not_client_overhead() -> None:
     disturbed = trial("fast", others=0.9, waits=0.6)
-    assert SERVER_BUSY_OR_DISTURBED in reasons(disturbed)
+    assert findings.SERVER_BUSY_OR_DISTURBED in reasons(disturbed)
     assert any(isinstance(note, LoadsDisturbed) for note in study(run(), [disturbed]).notes)
-    assert SERVER_BUSY_OR_DISTURBED in reasons(trial("fast", rps=60_000, server=0.97))
+    assert findings.SERVER_BUSY_OR_DISTURBED in reasons(trial("fast", rps=60_000, server=0.97))
 
 
 def test_without_measurements_all_answers_are_inconclusive() -> None:
-    assert [finding.values["reason"] for finding in findings((), (), None)] == [
-        NO_CPU_AT_LOW_RATE,
-        NOT_MEASURED,
-        TOO_FEW_LEVELS,
-        NOT_MEASURED,
-        SERVER_BUSY_OR_DISTURBED,
+    assert [finding.values["reason"] for finding in findings.findings((), (), None)] == [
+        findings.NO_CPU_AT_LOW_RATE,
+        findings.NOT_MEASURED,
+        findings.TOO_FEW_LEVELS,
+        findings.NOT_MEASURED,
+        findings.SERVER_BUSY_OR_DISTURBED,
     ]
 
 

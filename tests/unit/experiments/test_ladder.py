@@ -10,52 +10,14 @@ from msgspec.structs import replace
 from tests.builders.analysis import invalid_of
 from tests.builders.document import answer, column, names, note, rows
 from tests.builders.ladder import MEASURED, Measured, all_configurations, cells, report, whole
+from workerlab.experiments.ladder import findings, limits, why
 from workerlab.experiments.ladder.document import (
     InvalidStepTrial,
     StepsDisturbed,
     StepsWithoutInterval,
     study,
 )
-from workerlab.experiments.ladder.findings import (
-    NO_INTERVAL,
-    NO_LOSS,
-    NO_TWO_STEPS,
-    NOT_FARTHER,
-    TRIPS_NOT_COUNTED,
-    CacheTrips,
-    LimitOfStep,
-    LimitsOfSteps,
-    RateOfStep,
-    RemovalFactors,
-    ServicesUsed,
-    TripsOfStep,
-)
-from workerlab.experiments.ladder.limits import (
-    CpuLimit,
-    MachineLimit,
-    MachineUsage,
-    OthersLimit,
-    PoolLimit,
-    SlotsLimit,
-    StepLimit,
-    ToolLimit,
-    UnknownLimit,
-    limit,
-)
 from workerlab.experiments.ladder.steps import ConfigurationStep, UserLoad, ladder
-from workerlab.experiments.ladder.why import (
-    NO_METRICS,
-    NO_PERCENTILES,
-    NO_REDIS_STEP,
-    ORDER_SHOWS,
-    CpuOfRequest,
-    LargerChangeUndecided,
-    P95ChangesMore,
-    P95ChangesNoMore,
-    RedisHit,
-    RedisLoss,
-    SyncEffect,
-)
 from workerlab.finding import Finding, Inconclusive
 from workerlab.model.result import CoreWait, Document, Result, Table, TrialResult
 from workerlab.report import FORMATS
@@ -72,8 +34,8 @@ def document_of(results: Sequence[TrialResult]) -> Document:
 
 def inconclusive(document: Document) -> dict[str, str]:
     """The reasons, by question."""
-    findings = [finding for finding in document.findings if isinstance(finding, Inconclusive)]
-    return {finding.question: finding.reason for finding in findings}
+    answers = [finding for finding in document.findings if isinstance(finding, Inconclusive)]
+    return {answer.question: answer.reason for answer in answers}
 
 
 def table(document: Document, name: str, users: int = 100, tool: str = "fast") -> Table:
@@ -116,7 +78,7 @@ def spending(result: Result, **times_s: float | None) -> Result:
 
 
 def test_removal_factors_are_listed_by_size() -> None:
-    fast = answer(whole(), RemovalFactors)
+    fast = answer(whole(), findings.RemovalFactors)
     assert [(factor.removed, factor.factor.value) for factor in fast.factors] == [
         (LOCAL_CACHE, pytest.approx(6800 / 3000)),
         (ASYNC, pytest.approx(1900 / 1250)),
@@ -128,7 +90,7 @@ def test_removal_factors_are_listed_by_size() -> None:
         assert low < ratio.value < high
     assert fast.same == (NO_MONGODB,)
     assert (fast.gains, fast.tool_bound) == ((), ())
-    rates = [rate for rate in fast.evidence if isinstance(rate, RateOfStep)]
+    rates = [rate for rate in fast.evidence if isinstance(rate, findings.RateOfStep)]
     in_order = [LOCAL_CACHE, NO_REDIS, NO_MONGODB, WORKERS, ASYNC]
     assert [rate.removed for rate in rates] == in_order
     assert str(fast).startswith(
@@ -141,10 +103,10 @@ def test_removal_factors_are_listed_by_size() -> None:
 
 def test_removals_may_gain_throughput_or_have_no_effect() -> None:
     slow = measured_with("mongodb-redis-uvicorn-w2", rps=2000.0)
-    (gain,) = answer(whole(slow), RemovalFactors).gains
+    (gain,) = answer(whole(slow), findings.RemovalFactors).gains
     assert (gain.removed, gain.factor.value) == (NO_REDIS, pytest.approx(2.75 / 2))
     same = dict.fromkeys(MEASURED, MEASURED["mongodb-uvicorn-w2"])
-    fast = answer(whole(same), RemovalFactors)
+    fast = answer(whole(same), findings.RemovalFactors)
     assert (fast.factors, fast.same) == ((), ())
     assert str(fast) == (
         "With 100 users (locust-fast), no reduction of throughput is statistically significant."
@@ -153,7 +115,7 @@ def test_removals_may_gain_throughput_or_have_no_effect() -> None:
 
 def test_too_few_trials_are_inconclusive() -> None:
     document = document_of(cells(PLANNED, launches=1))
-    assert inconclusive(document)[RemovalFactors.question] == NO_INTERVAL
+    assert inconclusive(document)[findings.RemovalFactors.question] == findings.NO_INTERVAL
     assert StepsWithoutInterval(needed=3, fewest=1) in document.notes
     rates = table(document, "Throughput by step")
     assert column(rates, "factor")[:2] == [None, pytest.approx(3000 / 6800)]
@@ -179,7 +141,7 @@ def test_throughput_limited_by_the_load_tool_is_a_lower_bound(
         vote = votes[result.trial.number - 1]
         return replace(result, generator_bound=vote, bound_reasons=("CPU",) if vote else ())
 
-    fast = answer(document_of(results_of(judged)), RemovalFactors)
+    fast = answer(document_of(results_of(judged)), findings.RemovalFactors)
     assert fast.tool_bound == ((NOTHING,) if bound else ())
     assert ("throughput is a lower bound" in str(fast)) is bound
 
@@ -188,7 +150,7 @@ def test_the_answer_is_from_the_tool_that_was_the_limit_least_often() -> None:
     def bound(result: Result) -> Result:
         return replace(result, generator_bound=result.trial.cell.tool == "locust-fast")
 
-    fast = answer(document_of(results_of(bound)), RemovalFactors)
+    fast = answer(document_of(results_of(bound)), findings.RemovalFactors)
     assert fast.load == UserLoad("fast", 100).text
 
 
@@ -196,8 +158,8 @@ def test_the_answer_is_from_the_tool_that_was_the_limit_least_often() -> None:
 
 
 def test_round_trips_have_their_cost() -> None:
-    trips = answer(whole(), CacheTrips)
-    steps = [step for step in trips.evidence if isinstance(step, TripsOfStep)]
+    trips = answer(whole(), findings.CacheTrips)
+    steps = [step for step in trips.evidence if isinstance(step, findings.TripsOfStep)]
     assert [(step.redis, step.storage, step.rps) for step in steps] == [
         (0.001, 0.001, pytest.approx(6800, rel=1e-3)),
         (1.0, 0.001, pytest.approx(3000, rel=1e-3)),
@@ -213,12 +175,12 @@ def test_round_trips_have_their_cost() -> None:
 
 
 def test_round_trips_may_cost_nothing() -> None:
-    trips = answer(whole(measured_with("mongodb-uvicorn-w2", rps=3000.0)), CacheTrips)
+    trips = answer(whole(measured_with("mongodb-uvicorn-w2", rps=3000.0)), findings.CacheTrips)
     assert trips.free == (NO_REDIS,)
     assert trips.cost.startswith("Each costs throughput, except Redis, where")
     same = {name: replace(measured, rps=6800.0) for name, measured in MEASURED.items()}
-    trips = answer(whole(same), CacheTrips)
-    assert (trips.cost, trips.free) == (NO_LOSS, (LOCAL_CACHE, NO_REDIS))
+    trips = answer(whole(same), findings.CacheTrips)
+    assert (trips.cost, trips.free) == (findings.NO_LOSS, (LOCAL_CACHE, NO_REDIS))
 
 
 def test_a_cache_that_does_not_cache_is_detected() -> None:
@@ -226,14 +188,14 @@ def test_a_cache_that_does_not_cache_is_detected() -> None:
     results = cells(PLANNED)
     uncached = next(cell for cell in results if cell.trial.cell.server.name == PLANNED[2].name)
     broken = results_with(PLANNED[1].name, results, app_metrics=uncached.app_metrics)
-    trips = answer(document_of(broken), CacheTrips)
-    assert (trips.contradiction, trips.cost) == (NOT_FARTHER, "")
+    trips = answer(document_of(broken), findings.CacheTrips)
+    assert (trips.contradiction, trips.cost) == (findings.NOT_FARTHER, "")
 
 
 def test_without_app_metrics_trips_are_unknown() -> None:
     document = document_of(results_of(lambda result: replace(result, app_metrics=None)))
-    assert inconclusive(document)[CacheTrips.question] == TRIPS_NOT_COUNTED
-    assert answer(document, RedisLoss).hit == NO_METRICS
+    assert inconclusive(document)[findings.CacheTrips.question] == findings.TRIPS_NOT_COUNTED
+    assert answer(document, why.RedisLoss).hit == why.NO_METRICS
     trips = table(document, "Round trips", 100, "locust-fast")
     assert set(column(trips, "redis_trips")) == {None}
 
@@ -243,13 +205,13 @@ def test_without_app_metrics_trips_are_unknown() -> None:
 
 def limit_of(
     usage: Measured, name: str = "postgresql-uvicorn-w2", cores: int = 8, **values: object
-) -> StepLimit:
+) -> limits.StepLimit:
     host = min(1.0, (usage.app + usage.storage + usage.cache + usage.tool) / cores + 0.05)
     results = results_of(
         lambda result: replace(result, usage=replace(result.usage, host_busy=host), **values),
         {**MEASURED, name: usage},
     )
-    return limit(step_of(results, name), cores)
+    return limits.limit(step_of(results, name), cores)
 
 
 def step_of(results: Sequence[Result], name: str) -> ConfigurationStep:
@@ -276,20 +238,20 @@ def test_cpu_near_its_limit_is_the_limit(
 ) -> None:
     limited = limit_of(usage, name, cores)
     assert limited.name == limited_by
-    kinds = {"machine": MachineLimit, "unknown": UnknownLimit}
-    assert type(limited) is kinds.get(limited_by, CpuLimit)
+    kinds = {"machine": limits.MachineLimit, "unknown": limits.UnknownLimit}
+    assert type(limited) is kinds.get(limited_by, limits.CpuLimit)
 
 
 def test_a_busy_slot_is_the_limit_of_the_app() -> None:
     """One request at a time waits for the storage, so no CPU is busy."""
     limited = limit_of(replace(CALM, rps=1000.0), "postgresql-sync-w1")
-    assert isinstance(limited, SlotsLimit)
+    assert isinstance(limited, limits.SlotsLimit)
     assert (limited.name, limited.slots) == ("app", 1)
 
 
 def test_a_busy_load_tool_is_the_limit_even_if_the_app_is_full() -> None:
     limited = limit_of(replace(CALM, app=1.9), generator_bound=True, bound_reasons=("its CPU",))
-    assert isinstance(limited, ToolLimit)
+    assert isinstance(limited, limits.ToolLimit)
     assert str(limited).startswith("locust-fast: its CPU (host ")
 
 
@@ -301,8 +263,8 @@ def test_other_programs_are_the_limit_if_the_trial_waited_for_them() -> None:
     name = "postgresql-uvicorn-w2"
     results = cells(PLANNED, {**MEASURED, name: replace(CALM, app=1.9)})
     results = results_with(name, results, core_wait=OTHERS_BUSY)
-    limited = limit(step_of(results, name), 2)
-    assert isinstance(limited, OthersLimit)
+    limited = limits.limit(step_of(results, name), 2)
+    assert isinstance(limited, limits.OthersLimit)
     assert limited.disturbance.wait.others_cores == pytest.approx(1.4)
     assert limited.usage.cores["other processes"] == pytest.approx(1.4)
     steps = [cell for cell in results if cell.core_wait and cell.trial.number == 1]
@@ -315,30 +277,30 @@ def test_other_programs_that_delay_nothing_are_no_limit() -> None:
         lambda result: replace(result, core_wait=idle, usage=replace(result.usage, host_busy=1.0)),
         dict.fromkeys(MEASURED, CALM),
     )
-    assert isinstance(limit(step_of(results, "postgresql-uvicorn-w2"), 2), MachineLimit)
+    assert limits.limit(step_of(results, "postgresql-uvicorn-w2"), 2).name == "machine"
     assert not any(isinstance(note, StepsDisturbed) for note in document_of(results).notes)
 
 
-@pytest.mark.parametrize(("busy", "limited_by"), [(0.3, PoolLimit), (1.0, MachineLimit)])
+@pytest.mark.parametrize(("busy", "limited_by"), [(0.3, "pool"), (1.0, "machine")])
 def test_waiting_for_a_connection_is_the_pools_limit_unless_the_machine_is_full(
-    busy: float, limited_by: type[StepLimit]
+    busy: float, limited_by: str
 ) -> None:
     def waiting(result: Result) -> Result:
         return replace(spending(result, pool=2.0), usage=replace(result.usage, host_busy=busy))
 
     results = results_of(waiting, dict.fromkeys(MEASURED, CALM))
-    assert isinstance(limit(step_of(results, "postgresql-uvicorn-w2"), 8), limited_by)
+    assert limits.limit(step_of(results, "postgresql-uvicorn-w2"), 8).name == limited_by
 
 
 def test_limits_are_listed_with_the_machine_usage() -> None:
-    limits = answer(whole(), LimitsOfSteps)
-    assert limits.few_cores == 2
-    machine, *_ = limits.loads[0].limits
+    by_load = answer(whole(), findings.LimitsOfSteps)
+    assert by_load.few_cores == 2
+    machine, *_ = by_load.loads[0].limits
     assert machine.startswith("machine (removed: nothing, in-process cache, Redis")
-    _, _, without_redis, *_ = limits.evidence
-    assert isinstance(without_redis, LimitOfStep)
+    _, _, without_redis, *_ = by_load.evidence
+    assert isinstance(without_redis, findings.LimitOfStep)
     usage = without_redis.limit.usage
-    assert isinstance(usage, MachineUsage)
+    assert isinstance(usage, limits.MachineUsage)
     assert usage.cores == pytest.approx({"app": 1.1, "storage": 0.3, "load tool": 0.4})
     assert str(usage) == "host 100 % busy; cores: app 1.10, storage 0.30, load tool 0.40"
 
@@ -347,17 +309,17 @@ def test_limits_are_listed_with_the_machine_usage() -> None:
 
 
 def test_redis_saves_time_of_the_storage() -> None:
-    redis = answer(whole(), RedisLoss)
+    redis = answer(whole(), why.RedisLoss)
     assert redis.size == "little"
     assert redis.change.value == pytest.approx(2750 / 3000)
     assert redis.cost == "Here it costs 8 % of the throughput."
     hit = redis.hit
-    assert isinstance(hit, RedisHit)
+    assert isinstance(hit, why.RedisHit)
     assert hit.effect == "saves"
     assert (hit.hit_s, hit.miss_s) == (pytest.approx(130e-6), pytest.approx(200e-6))
     assert hit.difference_s == pytest.approx(70e-6)
     assert hit.response_s == pytest.approx(410e-6, rel=1e-3)
-    assert isinstance(redis.cpu, CpuOfRequest)
+    assert isinstance(redis.cpu, why.CpuOfRequest)
     assert redis.cpu.before_s == pytest.approx(1.1 / 3000, rel=1e-3)
     assert redis.cpu.after_s == pytest.approx(1.1 / 2750, rel=1e-3)
     assert len(redis.evidence) == 4
@@ -369,15 +331,15 @@ def test_redis_saves_time_of_the_storage() -> None:
 
 @pytest.mark.parametrize(("rps", "size"), [(900.0, "much"), (2990.0, "none"), (4000.0, "gain")])
 def test_cost_of_losing_redis(rps: float, size: str) -> None:
-    redis = answer(whole(measured_with("mongodb-uvicorn-w2", rps=rps)), RedisLoss)
+    redis = answer(whole(measured_with("mongodb-uvicorn-w2", rps=rps)), why.RedisLoss)
     assert redis.size == size
     assert str(redis).startswith(redis.cost)
 
 
 def test_a_part_that_the_app_does_not_time_is_left_out() -> None:
     untimed = results_of(lambda result: spending(result, serialise=None))
-    redis = answer(document_of(untimed), RedisLoss)
-    assert isinstance(redis.hit, RedisHit)
+    redis = answer(document_of(untimed), why.RedisLoss)
+    assert isinstance(redis.hit, why.RedisHit)
     assert redis.hit.hit_s == pytest.approx(110e-6)
     assert "Redis 110 us, pool" in str(redis.evidence[0])
 
@@ -387,12 +349,12 @@ def test_sync_changes_p95_more_than_throughput() -> None:
         **measured_with("postgresql-uvicorn-w1", rps=220.0),
         "postgresql-sync-w1": replace(MEASURED["postgresql-sync-w1"], rps=200.0),
     }
-    sync = answer(whole(as_published), SyncEffect)
+    sync = answer(whole(as_published), why.SyncEffect)
     larger = sync.larger_change
-    assert isinstance(larger, P95ChangesMore)
+    assert isinstance(larger, why.P95ChangesMore)
     assert larger.p95.value == pytest.approx(0.57, abs=0.005)
     assert larger.throughput.value == pytest.approx(0.91, abs=0.005)
-    assert sync.order == ORDER_SHOWS
+    assert sync.order == why.ORDER_SHOWS
     assert sync.mean_async_s == pytest.approx(100 / 220, rel=1e-3)
     assert (sync.spread_async, sync.spread_sync) == (pytest.approx(3.0), pytest.approx(1.05))
 
@@ -400,20 +362,20 @@ def test_sync_changes_p95_more_than_throughput() -> None:
 def larger_change(rps: float, spread: float) -> Finding:
     """The finding for a sync step with these values; the async one has 1900 requests/s."""
     steps = measured_with("postgresql-sync-w1", rps=rps, spread=spread)
-    return answer(whole(steps), SyncEffect).larger_change
+    return answer(whole(steps), why.SyncEffect).larger_change
 
 
 def test_p95_may_change_no_more_than_throughput() -> None:
     for rps in (1900.0, 950.0):  # at half the rate, p95 is twice as long
         change = larger_change(rps, 3.0)
-        assert isinstance(change, P95ChangesNoMore)
+        assert isinstance(change, why.P95ChangesNoMore)
         assert change.outcome == "neither changes much more than the other"
 
 
 def test_an_undecided_change_names_the_launches_needed() -> None:
     # Factors of 1.52 and 1.27 are too close for three launches
     undecided = larger_change(1250.0, 1.05)
-    assert isinstance(undecided, LargerChangeUndecided)
+    assert isinstance(undecided, why.LargerChangeUndecided)
     assert 3 < undecided.launches < 10
     assert f"--trials {undecided.launches}" in str(undecided)
     assert str(undecided).startswith("Inconclusive: p95 changes by a factor of 0.79 (95 % interval")
@@ -432,16 +394,16 @@ def with_p95(p95_s: Callable[[int], float | None]) -> Document:
 
 
 def test_a_change_that_no_number_of_launches_decides() -> None:
-    undecided = answer(with_p95(lambda number: 1e-3 * 9**number), SyncEffect).larger_change
-    assert isinstance(undecided, LargerChangeUndecided)
+    undecided = answer(with_p95(lambda number: 1e-3 * 9**number), why.SyncEffect).larger_change
+    assert isinstance(undecided, why.LargerChangeUndecided)
     assert undecided.launches is None
     assert "Not even 100 launches" in str(undecided)
 
 
 def test_a_launch_without_percentiles_is_left_out_of_them() -> None:
     document = with_p95(lambda number: None if number == 1 else 0.1 + number * 1e-4)
-    assert answer(document, SyncEffect).larger_change
-    assert inconclusive(with_p95(lambda _: None))[SyncEffect.question] == NO_PERCENTILES
+    assert answer(document, why.SyncEffect).larger_change
+    assert inconclusive(with_p95(lambda _: None))[why.SyncEffect.question] == why.NO_PERCENTILES
 
 
 # --- what is missing ----------------------------------------------------------------------------
@@ -456,19 +418,19 @@ def document_without(service: str, reason: str) -> Document:
 def test_configurations_left_out_are_shown_with_their_reason() -> None:
     reason = "no mongod: --mongo-url names one"
     document = document_without("mongodb", reason)
-    why = [row[-1] for row in table(document, "The steps").rows]
-    assert why == [reason, *[None] * (len(all_configurations({"mongodb": reason})) - 1)]
+    reasons = [row[-1] for row in table(document, "The steps").rows]
+    assert reasons == [reason, *[None] * (len(all_configurations({"mongodb": reason})) - 1)]
     assert document.valid
-    assert answer(document, ServicesUsed).services == (
+    assert answer(document, findings.ServicesUsed).services == (
         f"MongoDB: not used ({reason})",
         "Redis: Redis 7",
     )
     (left_out,) = document.notes
     assert str(left_out).startswith("Left out: uvicorn, 2 workers, MongoDB: no mongod")
-    first, *_ = answer(whole(), ServicesUsed).services
+    first, *_ = answer(whole(), findings.ServicesUsed).services
     assert first.startswith("MongoDB: a server in Java that speaks")
     document = document_without("redis", "no redis-server")
-    assert inconclusive(document)[RedisLoss.question] == NO_REDIS_STEP
+    assert inconclusive(document)[why.RedisLoss.question] == why.NO_REDIS_STEP
 
 
 def test_an_invalid_trial_is_named_and_left_out() -> None:
@@ -492,7 +454,7 @@ def test_a_configuration_without_a_valid_trial_is_left_out_of_the_factors() -> N
     assert len(ratios) == len(PLANNED) - 1
     assert ratios[1] == pytest.approx(2750 / 6800)
     # The remaining steps differ in more than Redis
-    assert inconclusive(document)[RedisLoss.question] == NO_REDIS_STEP
+    assert inconclusive(document)[why.RedisLoss.question] == why.NO_REDIS_STEP
 
 
 def test_a_run_without_trials_is_inconclusive() -> None:
@@ -504,7 +466,7 @@ def test_a_run_without_trials_is_inconclusive() -> None:
     )
     reasons = inconclusive(document)
     assert len(reasons) == len(document.findings) - 1  # the services are known
-    assert reasons[RemovalFactors.question] == NO_TWO_STEPS
+    assert reasons[findings.RemovalFactors.question] == findings.NO_TWO_STEPS
     for render in FORMATS.values():
         assert render(document)
 

@@ -11,17 +11,8 @@ from tests.builders.analysis import invalid_of
 from tests.builders.document import answer, table
 from tests.builders.ladder import MEASURED, SERVICES, all_configurations, cell, cells, report
 from workerlab.analysis.target import TermOutcome
+from workerlab.experiments.ladder import limits
 from workerlab.experiments.ladder.document import study
-from workerlab.experiments.ladder.limits import (
-    InvalidLaunches,
-    NothingBroke,
-    TargetBroken,
-    UnstableThroughput,
-    UsersServed,
-    how_many_users,
-    levels,
-    next_load,
-)
 from workerlab.experiments.ladder.steps import Ladder, UserLoad, ladder
 from workerlab.finding import Note
 from workerlab.model.evidence import Counters
@@ -61,13 +52,13 @@ TARGET_MET = level(USERS, *MET)
 
 
 def users_next(*more: Iterable[TrialResult]) -> int | None:
-    load = next_load(ladder_with(*more))
+    load = limits.next_load(ladder_with(*more))
     return load and load.users
 
 
 def test_users_are_doubled_until_a_level_breaks() -> None:
     at_200, at_400 = level(200, *MET), level(400, "broken", "broken", "met")
-    assert next_load(ladder_with(TARGET_MET)) == UserLoad("fast", 200)
+    assert limits.next_load(ladder_with(TARGET_MET)) == UserLoad("fast", 200)
     assert users_next(TARGET_MET, at_200) == 400
     assert users_next(TARGET_MET, at_200, at_400) is None
     assert users_next(level(USERS, "broken")) is None
@@ -77,8 +68,8 @@ def test_the_search_is_bounded() -> None:
     launches = [level(USERS * times, *MET) for times in (1, 2, 4, 8)]
     assert users_next(*launches[:-1]) == 800
     assert users_next(*launches) is None
-    served = how_many_users(ladder_with(*launches))
-    assert isinstance(served.outcome, NothingBroke)
+    served = limits.how_many_users(ladder_with(*launches))
+    assert isinstance(served.outcome, limits.NothingBroke)
     assert str(served).startswith(
         "With 800 users (fast), neither happens, and more users were not tried."
     )
@@ -87,7 +78,7 @@ def test_the_search_is_bounded() -> None:
 def test_the_search_ends_if_the_load_tool_was_the_limit() -> None:
     bound = [replace(result, generator_bound=True) for result in TARGET_MET]
     assert users_next(bound) is None
-    assert "more would show the load tool's limit" in str(how_many_users(ladder_with(bound)))
+    assert "more would show the load tool's limit" in str(limits.how_many_users(ladder_with(bound)))
 
 
 @pytest.mark.parametrize(
@@ -96,26 +87,26 @@ def test_the_search_ends_if_the_load_tool_was_the_limit() -> None:
         (level(200, *MET), None),
         (level(200, "met", "not shown", "met"), None),
         (level(200, "met", "met", "broken"), None),
-        (level(200, "met", "broken", "broken"), TargetBroken),
-        (level(200, "met", "invalid", "met"), InvalidLaunches),
-        (level(200, "invalid", "invalid", "invalid"), InvalidLaunches),
-        (level(200, *MET, rps=RPS / 2), UnstableThroughput),
-        ([*level(200, "met", "met"), *level(200, *MET, rps=RPS / 2)[2:]], UnstableThroughput),
+        (level(200, "met", "broken", "broken"), limits.TargetBroken),
+        (level(200, "met", "invalid", "met"), limits.InvalidLaunches),
+        (level(200, "invalid", "invalid", "invalid"), limits.InvalidLaunches),
+        (level(200, *MET, rps=RPS / 2), limits.UnstableThroughput),
+        ([*level(200, *MET)[:2], *level(200, *MET, rps=RPS / 2)[2:]], limits.UnstableThroughput),
     ],
 )
 def test_a_level_fails_for_a_reason(launches: list[TrialResult], why: type | None) -> None:
     search = ladder_with(TARGET_MET, launches)
-    first, second = levels(search)
+    first, second = limits.levels(search)
     assert (first.load.users, first.failure, second.load.users) == (USERS, None, 200)
     assert (second.failure and type(second.failure)) == why
-    assert type(how_many_users(search).outcome) is (why or NothingBroke)
-    assert str(how_many_users(search))
+    assert type(limits.how_many_users(search).outcome) is (why or limits.NothingBroke)
+    assert str(limits.how_many_users(search))
 
 
 def test_the_answer_has_both_ends_and_the_limit() -> None:
     drops = Counters(listen_drops=7)
     broken = [replace(result, counters=drops) for result in level(400, *["broken"] * 3)]
-    sentence = str(how_many_users(ladder_with(TARGET_MET, broken, level(200, *MET))))
+    sentence = str(limits.how_many_users(ladder_with(TARGET_MET, broken, level(200, *MET))))
     assert sentence.startswith(
         "With 200 users, neither happens. With 400 users (fast), p95<1s is missed: p95 2 s (in 3 of"
         " 3 launches). Throughput: "
@@ -132,14 +123,14 @@ def test_levels_are_no_steps_and_an_invalid_one_leaves_the_run_valid() -> None:
     assert str(document.title).endswith("; 1 user (fast), 100 users (fast).")
     levels_table = table(document, "The first step with more users (fast)")
     assert [(row[0], row[-1]) for row in levels_table.rows] == [(USERS, 3), (2 * USERS, 3)]
-    assert "1 of 1 launch was invalid" in str(answer(document, UsersServed))
+    assert "1 of 1 launch was invalid" in str(answer(document, limits.UsersServed))
     with_invalid_step = report([*usual, *level(USERS, "invalid")])
     assert not study(with_invalid_step, PLANNED, usual_users=USERS).valid
 
 
 def test_a_ladder_without_a_search_has_no_finding_about_users() -> None:
     document = study(report(cells(PLANNED)), PLANNED)
-    assert not any(isinstance(finding, UsersServed) for finding in document.findings)
-    assert levels(ladder_with(TARGET_MET, usual_users=None)) == []
-    assert levels(ladder_with()) == []
-    assert next_load(ladder_with()) is None
+    assert not any(isinstance(finding, limits.UsersServed) for finding in document.findings)
+    assert limits.levels(ladder_with(TARGET_MET, usual_users=None)) == []
+    assert limits.levels(ladder_with()) == []
+    assert limits.next_load(ladder_with()) is None

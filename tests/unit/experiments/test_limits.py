@@ -19,25 +19,9 @@ from workerlab.analysis.facts import TrialData
 from workerlab.durations import predicted_s
 from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.experiments import planning
+from workerlab.experiments.limits import findings
 from workerlab.experiments.limits.command import Extent, left_out, plan_of, setup, steps
 from workerlab.experiments.limits.document import study
-from workerlab.experiments.limits.findings import (
-    CLOSE_TO_IDEAL,
-    SLOWER_THAN_SERVER,
-    AsynchronousGain,
-    Farthest,
-    FarthestByAiohttp,
-    KeptMemory,
-    LargeBodies,
-    LimitNotReached,
-    LimitReached,
-    MillionLargeBodies,
-    MissingAwait,
-    PeakMemory,
-    PortsInTimeWait,
-    SessionPerRequest,
-    WaysOut,
-)
 from workerlab.experiments.limits.options import LimitsOptions
 from workerlab.experiments.limits.results import FilesRanOut, PortsRanOut, StepResult, results_of
 from workerlab.finding import Answer, stored
@@ -141,7 +125,7 @@ def has_answer(document: Document, kind: type[Answer]) -> bool:
 def test_asynchronous_requests_gain_time() -> None:
     at_once = step("async-100-coroutines")
     document = document_of(step("sync-100", connections=1, wall_s=155.0), at_once)
-    gain = answer(document, AsynchronousGain)
+    gain = answer(document, findings.AsynchronousGain)
     assert (gain.at_once.took_s, gain.longest_answer_s, gain.delays_s) == (3.1, 3.0, None)
     assert (gain.one_by_one and gain.one_by_one.took_s) == 155.0
     assert gain.times == pytest.approx(50.0)
@@ -149,14 +133,14 @@ def test_asynchronous_requests_gain_time() -> None:
     assert gain.trials == ("sync-100-1", "async-100-coroutines-1")
     assert document.valid
     # Without the slow step, the server's delays show the gain
-    gain = answer(document_of(at_once), AsynchronousGain)
+    gain = answer(document_of(at_once), findings.AsynchronousGain)
     assert (gain.longest_answer_s, gain.one_by_one, gain.delays_s) == (3.0, None, 150.0)
     # Requests that failed took no time
     failing = step("sync-100", connections=1, wall_s=1.0, errors={"refused": 99})
-    gain = answer(document_of(failing, at_once), AsynchronousGain)
+    gain = answer(document_of(failing, at_once), findings.AsynchronousGain)
     assert (gain.one_by_one, gain.delays_s) == (None, 150.0)
     failing = step("async-100-fast", wall_s=0.1, errors={"refused": 99})
-    assert not has_answer(document_of(failing), AsynchronousGain)
+    assert not has_answer(document_of(failing), findings.AsynchronousGain)
 
 
 def test_ideal_time_is_limited_by_connections_or_by_the_longest_delay() -> None:
@@ -176,10 +160,10 @@ def test_too_few_files_are_a_limit_that_a_bound_avoids() -> None:
     errors = {"no_files": 8980, "reset": 1}
     unbounded = step("unbounded-10000", 10_000, 10_000, errors=errors, open_files=1024)
     document = document_of(unbounded, step("bounded-10000", 10_000, 900))
-    reached = answer(document, LimitReached)
+    reached = answer(document, findings.LimitReached)
     assert reached.limit == "files"
     assert reached.causes == (FilesRanOut(8980, 10_000, 1024, needed=10_064),)
-    assert answer(document, WaysOut).worked == ("at most 900 at once",)
+    assert answer(document, findings.WaysOut).worked == ("at most 900 at once",)
     assert document.valid  # the step is meant to fail
 
 
@@ -198,20 +182,20 @@ def test_ways_out_are_listed_with_their_failures(raised: int, bounded: int, sent
         step("raised-1", 1000, 1000, wall_s=2.0, errors={"reset": raised}),
         step("bounded-1", 1000, 1, wall_s=9.0, errors={"reset": bounded}),
     )
-    assert str(answer(document_of(*steps), WaysOut)) == sentence
+    assert str(answer(document_of(*steps), findings.WaysOut)) == sentence
 
 
 def test_limits_that_were_not_reached_are_named() -> None:
     names = ("unbounded-10000", "ports-used-up", "time-wait-0")
-    findings = document_of(*map(step, names)).findings
-    limits = [finding.limit for finding in findings if isinstance(finding, LimitNotReached)]
+    answers = document_of(*map(step, names)).findings
+    limits = [answer.limit for answer in answers if isinstance(answer, findings.LimitNotReached)]
     assert limits == ["files", "ports", "time_wait"]
 
 
 def test_too_few_ports_are_a_limit_with_ways_out() -> None:
     used_up = step("ports-used-up", 800, 300, errors={"no_address": 570}, ports=(40_000, 40_199))
     reuse = step("ports-reuse", errors={"no_address": 1})
-    reached = answer(document_of(used_up, step("ports-sources"), reuse), LimitReached)
+    reached = answer(document_of(used_up, step("ports-sources"), reuse), findings.LimitReached)
     assert reached.limit == "ports"
     assert reached.causes == (PortsRanOut(570, 300, ports=200),)
     assert reached.worked == ("at most 100 at once",)
@@ -232,11 +216,11 @@ def test_ports_in_time_wait_run_out_in_a_long_run() -> None:
     counts = NullCounts(28_232, 28_232, 28_232, 1000, 0.1, 1.0, Summary())
     data = replace(with_observations(data, connections=(sample,)), null=counts)
     document = document_of(data, step("time-wait-2", 30_000, 1000))
-    in_time_wait = answer(document, PortsInTimeWait)
+    in_time_wait = answer(document, findings.PortsInTimeWait)
     assert (in_time_wait.failed, in_time_wait.connections) == (1768, 28_232)
     assert (in_time_wait.time_wait, len(in_time_wait.worked)) == (28_232, 1)
     assert document.valid
-    uncounted = answer(document_of(replace(data, null=None)), PortsInTimeWait)
+    uncounted = answer(document_of(replace(data, null=None)), findings.PortsInTimeWait)
     assert uncounted.connections is None
 
 
@@ -246,16 +230,16 @@ def test_the_farthest_is_the_largest_without_a_failure() -> None:
         step("kept-1000000", 1_000_000, 10_000, delays_s=500_000, longest_s=1.0, wall_s=53.0),
         step("new-1", 2_000_000, 10_000, errors={"no_address": 1}),
     )
-    reached = answer(document, Farthest)
+    reached = answer(document, findings.Farthest)
     assert (reached.step.requests, reached.step.connections) == (1_000_000, 10_000)
     assert (reached.ratio, reached.step.ideal_s) == (pytest.approx(1.06), 50.0)
-    assert reached.verdict == CLOSE_TO_IDEAL
-    memory = answer(document, PeakMemory)
+    assert reached.verdict == findings.CLOSE_TO_IDEAL
+    memory = answer(document, findings.PeakMemory)
     assert (memory.step.memory_bytes, memory.step.requests) == (20 << 20, 1_000_000)
     chart, _ = document.charts
     assert [series.name for series in chart.series] == ["10,000 connections", "ideal"]
     slow = step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=9.0)
-    assert answer(document_of(slow), Farthest).verdict == SLOWER_THAN_SERVER
+    assert answer(document_of(slow), findings.Farthest).verdict == findings.SLOWER_THAN_SERVER
 
 
 def test_memory_of_the_client_over_time() -> None:
@@ -282,17 +266,20 @@ def test_the_farthest_by_aiohttp() -> None:
         step("aiohttp-100000", 100_000, 1000, delays_s=50_000, longest_s=1.0, wall_s=61.0),
         step("aiohttp-1000000", 1_000_000, 1000, delays_s=500_000, longest_s=1.0, wall_s=640.0),
     )
-    reached = answer(document, FarthestByAiohttp)
+    reached = answer(document, findings.FarthestByAiohttp)
     assert (reached.step.requests, reached.step.took_s) == (1_000_000, 640.0)
     failed = step("aiohttp-100000", 100_000, 1000, errors={"reset": 1})
-    assert not has_answer(document_of(failed), FarthestByAiohttp)
+    assert not has_answer(document_of(failed), findings.FarthestByAiohttp)
 
 
 def test_large_bodies_and_an_extrapolation_to_a_million() -> None:
-    bodies = answer(document_of(step("bodies-10000", 10_000, 100, wall_s=2.0)), LargeBodies)
+    document = document_of(
+        step("bodies-10000", 10_000, 100, wall_s=2.0), step("dropped-5000", 5000, 1000, wall_s=8.0)
+    )
+    bodies = answer(document, findings.LargeBodies)
     assert bodies.total_bytes == 10_000 * NULL.body_bytes
     assert bodies.bytes_per_s == bodies.total_bytes / 2.0
-    million = answer(document_of(step("dropped-5000", 5000, 1000, wall_s=8.0)), MillionLargeBodies)
+    million = answer(document, findings.MillionLargeBodies)
     assert (million.million_s, million.million_delays_s) == (1600.0, 1500.0)  # 1.5 s each here
     assert million.body_bytes == NULL.body_bytes
 
@@ -315,7 +302,7 @@ def memory_document(
 
 
 def test_each_request_of_a_client_that_keeps_everything_takes_memory() -> None:
-    memory = answer(memory_document(), KeptMemory)
+    memory = answer(memory_document(), findings.KeptMemory)
     assert (memory.task_bytes, memory.million_tasks_bytes) == (MB, 1_000_000 * MB)
     assert (memory.kept_bytes, memory.million_kept_bytes) == (2 * MB, 2_000_000 * MB)
     assert (memory.bounded.memory_bytes, memory.bounded.requests) == (33 * MB, 100)
@@ -325,7 +312,7 @@ def test_each_request_of_a_client_that_keeps_everything_takes_memory() -> None:
         memory_document(bodies_mb=0),
         memory_document(errors={"reset": 3}),
     ):
-        assert not has_answer(document, KeptMemory)
+        assert not has_answer(document, findings.KeptMemory)
 
 
 def test_a_peak_reported_by_the_client_is_used() -> None:
@@ -355,11 +342,11 @@ def test_mistakes_are_shown_by_their_symptoms() -> None:
                 duration_s=2.0, time_wait=100),
         mistake("session_per_request", "cure", requests=100, connections=20, time_wait=20),
     )  # fmt: skip
-    missing = answer(document, MissingAwait)
+    missing = answer(document, findings.MissingAwait)
     assert missing.mistake.returned == {"coroutine": 100}
     assert (missing.mistake.requests, missing.cure.requests) == (0, 100)
     assert missing.evidence[0].values["complaints"] == {"never awaited": 100}
-    session = answer(document, SessionPerRequest)
+    session = answer(document, findings.SessionPerRequest)
     assert (session.mistake.connections, session.cure.connections) == (100, 20)
     assert session.times == pytest.approx(4.0)
     assert (session.mistake.time_wait, session.cure.time_wait) == (100, 20)
@@ -370,7 +357,7 @@ def test_mistakes_are_shown_by_their_symptoms() -> None:
 def test_a_server_that_counted_nothing_shows_no_mistake() -> None:
     forms = [mistake("missing_await", form, returned={"int": 9}) for form in ("mistake", "cure")]
     document = document_of(*(replace(form, null=None) for form in forms))
-    assert not has_answer(document, MissingAwait)
+    assert not has_answer(document, findings.MissingAwait)
 
 
 def test_a_mistake_that_could_not_be_shown() -> None:

@@ -21,20 +21,9 @@ from tests.builders.analysis import (
 from tests.builders.document import answer, column, names, table
 from tests.builders.open_model import closed_loop, open_trial, share
 from tests.builders.sweep import affected, common
-from workerlab.analysis import DealtInOneLaunch, TrialData, analyse
+from workerlab.analysis import DealtInOneLaunch, TrialData, analyse, open_closed
 from workerlab.analysis.class_findings import NoValidCell, SeriesLimits
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
-from workerlab.analysis.open_closed import (
-    Backlog,
-    BesideClosed,
-    NoClosedCell,
-    OneTrialEach,
-    OpenLoad,
-    ResponsesAgree,
-    ResponsesDiffer,
-    TooCloseToCall,
-    TooFewConclusiveTrials,
-)
 from workerlab.experiments.sweep.document import sweep_document
 from workerlab.experiments.sweep.tables import side_by_side
 from workerlab.model.plan import Rate
@@ -154,7 +143,7 @@ def test_cells_at_a_rate_follow_their_closed_counterparts() -> None:
 
 def outcomes(document: Document) -> list[Any]:
     loads = document.findings[0].evidence
-    return [load.outcome for load in loads if isinstance(load, OpenLoad)]
+    return [load.outcome for load in loads if isinstance(load, open_closed.OpenLoad)]
 
 
 def test_single_trials_are_not_compared() -> None:
@@ -162,11 +151,11 @@ def test_single_trials_are_not_compared() -> None:
     over = open_trial(Rate(rps=60), 60)
     document = sweep(*closed_loop(), share(0.5), share(1.0), over)
     half, full, over_capacity = outcomes(document)
-    assert {type(half), type(full), type(over_capacity)} == {BesideClosed}
-    assert half.why == full.why == OneTrialEach(3)
-    assert isinstance(over_capacity.why, Backlog)
+    assert {type(half), type(full), type(over_capacity)} == {open_closed.BesideClosed}
+    assert half.why == full.why == open_closed.OneTrialEach(3)
+    assert isinstance(over_capacity.why, open_closed.Backlog)
     assert over_capacity.why.clients == 4
-    assert str(OneTrialEach(3)) in text(table(document, "Closed and open").note)
+    assert str(open_closed.OneTrialEach(3)) in text(table(document, "Closed and open").note)
 
 
 def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
@@ -184,10 +173,10 @@ def repeated(rate: Rate, *trials: dict[str, float]) -> list[TrialData]:
 @pytest.mark.parametrize(
     ("delays_s", "kind", "longer"),
     [
-        ((0.101, 0.103, 0.102), ResponsesAgree, ""),
-        ((0.05, 0.1, 0.2), TooCloseToCall, ""),  # single trials differ by a factor of 2
-        ((0.19, 0.2, 0.21), ResponsesDiffer, "Open"),
-        ((0.049, 0.05, 0.051), ResponsesDiffer, "Closed"),
+        ((0.101, 0.103, 0.102), open_closed.ResponsesAgree, ""),
+        ((0.05, 0.1, 0.2), open_closed.TooCloseToCall, ""),  # single trials differ by a factor of 2
+        ((0.19, 0.2, 0.21), open_closed.ResponsesDiffer, "Open"),
+        ((0.049, 0.05, 0.051), open_closed.ResponsesDiffer, "Closed"),
     ],
 )
 def test_loads_differ_if_the_interval_over_trials_excludes_1(
@@ -198,7 +187,7 @@ def test_loads_differ_if_the_interval_over_trials_excludes_1(
     assert (type(outcome.why), outcome.launches) == (kind, 3)
     ratio = outcome.why.ratio
     assert ratio.low <= ratio.value <= ratio.high
-    if isinstance(outcome.why, ResponsesDiffer):
+    if isinstance(outcome.why, open_closed.ResponsesDiffer):
         assert outcome.why.longer == longer
         assert outcome.why.wait_s is None  # the app takes longer, not a queue
 
@@ -211,14 +200,14 @@ def test_inconclusive_trials_are_not_compared() -> None:
         for cell in report.cells
     )  # fmt: skip
     (outcome,) = outcomes(sweep_document(replace(report, cells=cells)))
-    assert outcome.why == TooFewConclusiveTrials(3, 1)
+    assert outcome.why == open_closed.TooFewConclusiveTrials(3, 1)
 
 
 def test_the_waits_show_the_cause_of_a_difference() -> None:
     """Two slots serve 1 % less than 19 requests/s, so a queue of two grows in 10 s."""
     trials = repeated(Rate(rps=19), *({"slots": 2, "delay_s": s} for s in (0.1064, 0.1065, 0.1066)))
     (outcome,) = outcomes(sweep(*trials))
-    assert isinstance(outcome.why, ResponsesDiffer)
+    assert isinstance(outcome.why, open_closed.ResponsesDiffer)
     assert outcome.why.longer == "Open"
     assert outcome.why.wait_s > 5 * outcome.why.other_wait_s
 
@@ -227,13 +216,13 @@ def test_a_backlog_in_some_trials_is_not_one_of_the_load() -> None:
     trials = repeated(Rate(rps=30), *({"delay_s": delay_s} for delay_s in (0.1, 0.1, 0.2)))
     document = sweep(*trials)
     (outcome,) = outcomes(document)
-    assert not isinstance(outcome.why, Backlog)
+    assert not isinstance(outcome.why, open_closed.Backlog)
     assert column(table(document, "Closed and open"), "trial") == [1, 2, 3, 1, 2, 3]
 
 
 def test_without_a_closed_cell_nothing_is_compared() -> None:
     document = sweep(share(0.5))
-    assert outcomes(document) == [NoClosedCell(pytest.approx(0.1), None)]
+    assert outcomes(document) == [open_closed.NoClosedCell(pytest.approx(0.1), None)]
     assert table(document, "Closed and open").rows
 
 
