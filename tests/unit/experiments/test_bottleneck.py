@@ -16,6 +16,7 @@ from workerlab import codec
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.load_tool import ToolBusy
+from workerlab.experiments.bottleneck import findings
 from workerlab.experiments.bottleneck.command import FULL_SCALE, QUICK_SCALE, SERVER, Scale, cells
 from workerlab.experiments.bottleneck.document import (
     ClosedInMidLoad,
@@ -23,20 +24,7 @@ from workerlab.experiments.bottleneck.document import (
     NotClosedInMidLoad,
     study,
 )
-from workerlab.experiments.bottleneck.findings import (
-    AlsoDisturbed,
-    CoresMissing,
-    CoresUsed,
-    Disturbed,
-    Factor,
-    GeneratorIsBottleneck,
-    NoBottleneckFound,
-    ServerIsBottleneck,
-    ThroughputChange,
-    Throughputs,
-    TimeInServer,
-    TooFewTrials,
-)
+from workerlab.experiments.bottleneck.findings import Factor
 from workerlab.finding import Answer, Finding, Note
 from workerlab.model.evidence import (
     ConnectionSample,
@@ -75,12 +63,12 @@ def verdict(document: Document, kind: type[A]) -> A:
     return answer(document, "the server or the load generator", kind)
 
 
-def change(document: Document, factor: Factor) -> ThroughputChange:
-    return answer(document, factor.question, ThroughputChange)
+def change(document: Document, factor: Factor) -> findings.ThroughputChange:
+    return answer(document, factor.question, findings.ThroughputChange)
 
 
 def rates(throughputs: Finding) -> list[float]:
-    assert isinstance(throughputs, Throughputs)
+    assert isinstance(throughputs, findings.Throughputs)
     return [round(rps) for rps in throughputs.rps]
 
 
@@ -161,7 +149,7 @@ def thrice(results: Iterable[TrialResult]) -> list[TrialResult]:
 def test_the_generator_is_detected() -> None:
     document = document_of(*MEASURED)
     assert document.valid
-    conclusion = verdict(document, GeneratorIsBottleneck)
+    conclusion = verdict(document, findings.GeneratorIsBottleneck)
     assert conclusion.generator == "locust"
     assert conclusion.gain.value == pytest.approx(4690 / 544)
     assert str(conclusion).startswith(
@@ -169,7 +157,7 @@ def test_the_generator_is_detected() -> None:
         " another one gets 8.62 times"
     )
     used, reason, *throughputs = conclusion.evidence
-    assert used == CoresUsed(1000, "locust", generator_cores=0.98, server_cores=0.27)
+    assert used == findings.CoresUsed(1000, "locust", generator_cores=0.98, server_cores=0.27)
     assert reason == BOUND_REASON
     threads, servers, generators = [500, 505, 502], [[544, 530], [505, 490]], [544, 4690, 4500]
     assert list(map(rates, throughputs)) == [threads, *servers, generators]
@@ -180,11 +168,11 @@ def test_a_disturbed_trial_shows_no_bottleneck() -> None:
     wait = CoreWait(share=0.4, worker_s=0.001, tool_s=0.004, others_cores=1.4, cores=2)
     slow = replace(cell(90, 500, cores=0.47, bound=None), core_wait=wait)
     document = document_of(*(result for result in MEASURED if result.trial != slow.trial), slow)
-    disturbed = verdict(document, Disturbed)
+    disturbed = verdict(document, findings.Disturbed)
     assert isinstance(disturbed.disturbance, CoresTaken)
     assert disturbed.evidence == ()
     for factor in (Factor.USERS, Factor.TOOL):
-        also = answer(document, factor.question, AlsoDisturbed)
+        also = answer(document, factor.question, findings.AlsoDisturbed)
         assert isinstance(also.disturbance, CoresTaken)
         assert "(for up to 40 % of the response time)" in str(also)
     assert change(document, Factor.THREADS).answer == "No"  # of other cells
@@ -193,7 +181,7 @@ def test_a_disturbed_trial_shows_no_bottleneck() -> None:
 def test_other_programs_that_delay_nothing_are_no_disturbance() -> None:
     idle = CoreWait(share=0.01, worker_s=0.0, others_cores=1.9, cores=2)
     document = document_of(*(replace(result, core_wait=idle) for result in MEASURED))
-    verdict(document, GeneratorIsBottleneck)
+    verdict(document, findings.GeneratorIsBottleneck)
 
 
 INTERVAL = r" \(95 % interval \d\.\d\d to \d\.\d\d\)"
@@ -230,7 +218,7 @@ def test_effect_of_more_users_by_size(rps: float, outcome: str) -> None:
 
 
 def test_the_time_in_the_server_is_that_of_the_most_users() -> None:
-    time = answer(document_of(*MEASURED), "Where is a request", TimeInServer)
+    time = answer(document_of(*MEASURED), "Where is a request", findings.TimeInServer)
     assert (time.users, time.response_s) == (1000, pytest.approx(1000 / 505))
     assert time.inside_s == pytest.approx(0.0011)
     assert [load.values["users"] for load in time.evidence] == [200, 500]
@@ -238,15 +226,15 @@ def test_the_time_in_the_server_is_that_of_the_most_users() -> None:
 
 @pytest.mark.parametrize(
     ("rps", "outcome", "missing"),
-    [(400, "Inconclusive", CoresMissing(needed=5, available=2)), (1900, "Yes", None)],
+    [(400, "Inconclusive", findings.CoresMissing(needed=5, available=2)), (1900, "Yes", None)],
 )
 def test_more_processes_on_too_few_cores_show_only_a_gain(
-    rps: float, outcome: str, missing: CoresMissing | None
+    rps: float, outcome: str, missing: findings.CoresMissing | None
 ) -> None:
     results = [*MEASURED[:7], cell(rps, 500, processes=4), *MEASURED[8:]]
     effect = change(document_of(*results, cores=2), Factor.PROCESSES)
     assert effect.answer == outcome
-    assert (effect.remark if isinstance(effect.remark, CoresMissing) else None) == missing
+    assert (effect.remark if isinstance(effect.remark, findings.CoresMissing) else None) == missing
 
 
 def busy_server(rps: float, users: int = 500, tool: str = "locust") -> TrialResult:
@@ -259,13 +247,13 @@ SERVER_AT_2000_RPS = tuple(busy_server(2000, users) for users in (200, 500, 1000
 def test_a_slower_generator_does_not_decide_while_another_is_undecided() -> None:
     results = thrice([*SERVER_AT_2000_RPS, busy_server(900, tool="threads")])
     scattered = launched(busy_server(rps, tool="wrk") for rps in (1500, 2300, 3500))
-    verdict(document_of_trials([*results, *scattered]), NoBottleneckFound)
+    verdict(document_of_trials([*results, *scattered]), findings.NoBottleneckFound)
 
 
 def test_the_server_is_detected_if_no_generator_gets_more() -> None:
     """Though the generators have CPU to spare."""
     document = document_of(*SERVER_AT_2000_RPS, busy_server(2050, tool="wrk"))
-    conclusion = verdict(document, ServerIsBottleneck)
+    conclusion = verdict(document, findings.ServerIsBottleneck)
     assert (conclusion.gain, conclusion.unbeaten) == (None, "locust")
     assert conclusion.evidence[0].values == pytest.approx(
         {"users": 1000, "generator": "locust", "generator_cores": 0.3, "server_cores": 0.99}
@@ -278,7 +266,7 @@ def test_the_server_is_detected_if_no_generator_gets_more() -> None:
 def test_the_server_is_detected_if_a_second_server_helps() -> None:
     single = (cell(500, users, bound=False, cores=0.2) for users in (500, 1000))
     document = document_of(*single, cell(990, 1000, bound=False, cores=0.4, servers=2))
-    conclusion = verdict(document, ServerIsBottleneck)
+    conclusion = verdict(document, findings.ServerIsBottleneck)
     assert (conclusion.gain and conclusion.gain.value) == pytest.approx(990 / 500)
     assert "with more threads or servers locust gets 1.98 times the throughput" in str(conclusion)
     assert rates(conclusion.evidence[-1]) == [500, 990]
@@ -288,10 +276,10 @@ def test_one_trial_of_each_is_not_compared() -> None:
     """The load tool's own CPU still shows that it is the bottleneck."""
     document = document_of_trials(MEASURED)
     for factor in Factor:
-        assert answer(document, factor.question, TooFewTrials).needed == 3
-    assert verdict(document, GeneratorIsBottleneck).gain is None
+        assert answer(document, factor.question, findings.TooFewTrials).needed == 3
+    assert verdict(document, findings.GeneratorIsBottleneck).gain is None
     unbound = (replace(result, generator_bound=None, bound_reasons=()) for result in MEASURED)
-    verdict(document_of_trials(unbound), TooFewTrials)
+    verdict(document_of_trials(unbound), findings.TooFewTrials)
 
 
 def test_scattered_launches_are_inconclusive() -> None:
@@ -314,20 +302,20 @@ def test_a_generator_with_a_single_valid_launch_is_not_quoted() -> None:
     steady = thrice([cell(540, 200), cell(540), cell(1500, tool="fast")])
     document = document_of_trials([*steady, cell(5000, tool="wrk")])
     assert change(document, Factor.TOOL).level == "fast"
-    gain = verdict(document, GeneratorIsBottleneck).gain
+    gain = verdict(document, findings.GeneratorIsBottleneck).gain
     assert (gain and gain.value) == pytest.approx(1500 / 540)
 
 
 def test_generators_are_not_compared_without_a_valid_reference() -> None:
     document = document_of(cell(650, 200), cell(None), cell(505, 1000), *MEASURED[-2:])
     assert Factor.TOOL.question not in [finding.question for finding in document.findings]
-    assert verdict(document, GeneratorIsBottleneck).gain is None
+    assert verdict(document, findings.GeneratorIsBottleneck).gain is None
 
 
 @pytest.mark.parametrize("results", [(), (cell(None),), (cell(500, bound=None),)])
 def test_the_verdict_is_inconclusive_without_comparisons(results: tuple[TrialResult, ...]) -> None:
     document = document_of(*results)
-    verdict(document, NoBottleneckFound)
+    verdict(document, findings.NoBottleneckFound)
     assert document.valid == (bool(results) and isinstance(results[0], Result))
 
 
@@ -341,7 +329,7 @@ def test_invalid_cells_are_named_and_left_out() -> None:
     )
     assert str(note).startswith("fast at 500 users, 6 threads, trial 1: ")
     assert str(note) in " ".join(FORMATS["table"](document).split())
-    verdict(document, GeneratorIsBottleneck)
+    verdict(document, findings.GeneratorIsBottleneck)
 
 
 def test_a_cell_without_a_success_shows_what_its_valid_trials_measured() -> None:
@@ -391,7 +379,7 @@ def test_a_second_server_that_reduces_throughput_shows_no_server_bottleneck() ->
     effect = change(document, Factor.SERVERS)
     assert (effect.answer, effect.remark) == ("No", None)
     assert effect.ratio.value == pytest.approx(250 / 544)
-    verdict(document, GeneratorIsBottleneck)
+    verdict(document, findings.GeneratorIsBottleneck)
 
 
 # --- both sides, and the phases --------------------------------------------------------------

@@ -16,14 +16,7 @@ from workerlab import run_store as store
 from workerlab.analysis import TrialData
 from workerlab.analysis.load_tool import Ceiling, ceilings
 from workerlab.experiments import calibration, reading
-from workerlab.experiments.calibration import (
-    CeilingKey,
-    ceilings_needed,
-    fingerprint,
-    highest_rates,
-    read_cache,
-    write_cache,
-)
+from workerlab.experiments.calibration import CeilingKey
 from workerlab.experiments.reading import read_trial, report_of
 from workerlab.model.evidence import Observations, Pause
 from workerlab.model.plan import App, Plan, Server, Trial
@@ -63,7 +56,7 @@ RANGES = [CeilingKey("ab", False, 1, 16), CeilingKey("ab", False, 1, 64)]
     ],
 )
 def test_ceilings_that_a_plan_needs(sweep: Plan, keys: list[CeilingKey]) -> None:
-    assert ceilings_needed(sweep) == keys
+    assert calibration.ceilings_needed(sweep) == keys
 
 
 def test_ceilings_and_report_read_each_trial_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,17 +68,17 @@ def test_ceilings_and_report_read_each_trial_once(monkeypatch: pytest.MonkeyPatc
         return read_trial(trial, *rest)
 
     monkeypatch.setattr(reading, "read_trial", read)
-    rates = highest_rates(directory)
+    rates = calibration.highest_rates(directory)
     cells = report_of(store.load(directory)).cells
     assert sorted(keys) == sorted(cell.trial.key for cell in cells)
     assert max(rates.values()) == max(cell.throughput_rps or 0.0 for cell in cells)
 
 
 def test_the_fingerprint_changes_with_machine_and_versions() -> None:
-    reference = fingerprint("ab", MACHINE)
-    assert reference == fingerprint("ab", {**MACHINE, "gunicorn": "26"})
+    reference = calibration.fingerprint("ab", MACHINE)
+    assert reference == calibration.fingerprint("ab", {**MACHINE, "gunicorn": "26"})
     for change in ({"cpu": "y"}, {"cores": 4}, {"python": "3.12"}, {"tools": {"ab": "2.5"}}):
-        assert fingerprint("ab", {**MACHINE, **change}) != reference
+        assert calibration.fingerprint("ab", {**MACHINE, **change}) != reference
 
 
 @pytest.fixture
@@ -109,7 +102,7 @@ CEILING = Ceiling("ab", keepalive=False, processes=1, connections=16, rps=12_000
 
 
 def test_a_cached_ceiling_is_not_measured_again(cache: Path, tmp_path: Path) -> None:
-    write_cache(cache, {calibration._cache_key(CEILING, MACHINE): CEILING})
+    calibration.write_cache(cache, {calibration._cache_key(CEILING, MACHINE): CEILING})
     environment = calibrated(tmp_path, plan(FAST, 8))
     assert ceilings(environment) == (CEILING,)
     assert environment["ceilings_missing"] == {}
@@ -158,17 +151,17 @@ NO_CEILINGS = (None, 1, {}, {"rps": 1.0}, {**asdict(CEILING), "rps": "x"})
 )  # fmt: skip
 def test_a_cache_that_cannot_be_read_is_empty(tmp_path: Path, text: str) -> None:
     path = tmp_path / "ceilings.json"
-    write_cache(path, {"good": CEILING})
-    assert read_cache(path) == {"good": CEILING}
+    calibration.write_cache(path, {"good": CEILING})
+    assert calibration.read_cache(path) == {"good": CEILING}
     path.write_text(text)
-    assert read_cache(path) == {}
+    assert calibration.read_cache(path) == {}
 
 
 def test_an_unwritable_cache_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "below" / "ceilings.json"
-    write_cache(path, {"good": CEILING})
-    assert read_cache(path) == {}
+    calibration.write_cache(path, {"good": CEILING})
+    assert calibration.read_cache(path) == {}
 
 
 def measured(

@@ -16,16 +16,7 @@ from workerlab.analysis.batches import Estimate, Precision
 from workerlab.cli import parse
 from workerlab.durations import longer_s
 from workerlab.errors import UsageError
-from workerlab.experiments.load_trials import (
-    MIN_GROWTH,
-    TARGET_PRECISION,
-    LoadTrials,
-    default_display,
-    is_precise,
-    load_for_precision,
-    next_load,
-    with_duration,
-)
+from workerlab.experiments import load_trials
 from workerlab.experiments.planning import plan_of
 from workerlab.experiments.trial import PILOT, keep_pilot
 from workerlab.model.evidence import Record
@@ -69,7 +60,7 @@ def precision(
 def test_a_load_is_precise_if_it_hardly_varies_or_has_enough_batches(
     estimate: Precision, steady: bool, precise: bool
 ) -> None:
-    assert is_precise(estimate, steady=steady) is precise
+    assert load_trials.is_precise(estimate, steady=steady) is precise
 
 
 def load_after(
@@ -80,7 +71,7 @@ def load_after(
     connections: int = 4,
 ) -> Any:
     load = load_for(plan(), Cell(OWN, "ab", connections), 0.05)
-    return load_for_precision(load, estimate, rps, lasted_s, left_s)
+    return load_trials.load_for_precision(load, estimate, rps, lasted_s, left_s)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +126,7 @@ def test_no_follow_up_exceeds_the_time_left(
         return
     follow_up_s, round_s = follow_up.requests / rps, connections / rps
     assert follow_up_s <= left_s + 2 * round_s + 1 / rps
-    assert follow_up_s > MIN_GROWTH * lasted_s
+    assert follow_up_s > load_trials.MIN_GROWTH * lasted_s
     assert follow_up.requests <= MAX_FOLLOW_UP_REQUESTS + 4 * connections + 1
     assert (follow_up.requests - 1) % connections == 0
     assert follow_up.deadline_s > 3 * follow_up_s - 3 * round_s
@@ -148,7 +139,7 @@ def test_the_needed_time_follows_the_square_of_the_interval() -> None:
         load_after(precision(batches=32, half=half), left_s=10_000.0) for half in (0.1, 0.14999)
     )
     assert wide.requests / narrow.requests == pytest.approx((0.15 / 0.1) ** 2, rel=0.05)
-    assert narrow.requests / 100 >= 32 * (0.1 / TARGET_PRECISION) ** 2
+    assert narrow.requests / 100 >= 32 * (0.1 / load_trials.TARGET_PRECISION) ** 2
 
 
 # --- which loads ----------------------------------------------------------------------------------
@@ -222,7 +213,7 @@ def test_arrivals_go_on_until_they_can_show_the_target() -> None:
 
 def test_a_load_for_a_target_has_enough_requests() -> None:
     load = load_for(plan(), Cell(SERVER, "ab", 4), 0.1)
-    follow_up = with_duration(load, 40.0, 72 / 40)
+    follow_up = load_trials.with_duration(load, 40.0, 72 / 40)
     assert 72 <= follow_up.requests <= 72 + 3 * 4
     assert follow_up.duration_s >= 72 / 40
     assert follow_up.deadline_s > load.deadline_s
@@ -231,9 +222,9 @@ def test_a_load_for_a_target_has_enough_requests() -> None:
 def test_progress_shows_that_a_load_may_last_longer(capsys: pytest.CaptureFixture[str]) -> None:
     for server, duration in ((SERVER, "6 s to 18 s"), (OWN, "12 s to 1m 48s")):
         sweep = plan((Cell(server, "ab", 4), Cell(server, "ab", 8)), max_seconds=30.0)
-        source = LoadTrials(Path(), sweep)
+        source = load_trials.LoadTrials(Path(), sweep)
         source.predict = lambda _: 6.0
-        with default_display(source, trials(sweep)):
+        with load_trials.default_display(source, trials(sweep)):
             assert capsys.readouterr().err == f"2 cells, about {duration}\n"
 
 
@@ -256,7 +247,7 @@ def test_a_load_at_a_rate_has_no_follow_up(tmp_path: Path) -> None:
     cell = Cell(OWN, "fast", 4, rate=Rate(rps=5.0))
     sweep = plan((cell,), max_seconds=30.0)
     load = load_for(sweep, cell, 0.1, 5.0)
-    assert next_load(sweep, Trial(cell, 1), tmp_path, load, Record("a", None)) is None
+    assert load_trials.next_load(sweep, Trial(cell, 1), tmp_path, load, Record("a", None)) is None
     fixed_length = replace(sweep, max_seconds=None)
     assert records_for(sweep, cell, 5.0) == records_for(fixed_length, cell, 5.0)
 

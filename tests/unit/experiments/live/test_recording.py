@@ -19,14 +19,7 @@ from msgspec.structs import asdict, replace
 from workerlab.experiments.lesson.course import Course
 from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.lesson.texts import LiveFigures
-from workerlab.experiments.live.recording import (
-    LESSON_SCRIPT,
-    PAGE_DIR,
-    Recorder,
-    _measure,
-    rebuild_page,
-    recorded_page,
-)
+from workerlab.experiments.live import recording
 from workerlab.experiments.live.side import LiveUpdate
 from workerlab.report.player import SCRIPTS
 from workerlab.report.player.places import ANSWERED, CONNECTING, Move, PlacesSample
@@ -44,8 +37,8 @@ def update(move: Move, *, queue: int) -> LiveUpdate:
     return LiveUpdate(moves=[move], queue=queue, connections=1, drawn_one_in=1, counts=[])
 
 
-def filled_recorder() -> Recorder:
-    recorder = Recorder()
+def filled_recorder() -> recording.Recorder:
+    recorder = recording.Recorder()
     recorder.add(update(Move(1, CONNECTING, None, 5000 * MS), queue=0), None)
     recorder.add(update(Move(1, ANSWERED, 0, 6000 * MS), queue=4), asdict(SAMPLE))
     return recorder
@@ -75,7 +68,7 @@ def test_figures_cover_the_last_recorded_update() -> None:
 
     course = BriefCourse(read_lesson())
     course.guess(None)
-    _measure(RunningSide(), course, lambda *_: None)
+    recording._measure(RunningSide(), course, lambda *_: None)
     (step,) = course.recording["steps"]
     assert len(step["trace"]["sides"][0]["moves"]) == next(numbers) - 1
 
@@ -89,7 +82,7 @@ def test_a_rebuilt_page_has_the_current_texts_and_the_recorded_numbers() -> None
     recorded = lzma.decompress((ROOT / "docs" / "lesson.html.xz").read_bytes()).decode()
     lesson = read_lesson()
     half_a_core = replace(lesson, steps=tuple(replace(step, cores=0.5) for step in lesson.steps))
-    pages = (recorded, rebuild_page(recorded, half_a_core))
+    pages = (recorded, recording.rebuild_page(recorded, half_a_core))
     before, after = (data_of(page)["steps"] for page in pages)
     for old, new in zip(before, after, strict=True):
         assert old["measured"] == new["measured"]
@@ -105,7 +98,7 @@ def test_a_rebuilt_page_has_the_current_texts_and_the_recorded_numbers() -> None
 def test_the_page_is_self_contained_and_blocks_other_scripts() -> None:
     title = "A <b>lesson</b> & more</script>"
     steps = [{"title": title, "trace": filled_recorder().trace(read_lesson().steps[1])}]
-    page = recorded_page({"title": title, "steps": steps})
+    page = recording.recorded_page({"title": title, "steps": steps})
     assert "<b>lesson" not in page
     assert not re.search(r"<!--[A-Z]+-->", page)  # no placeholder is left
     assert not re.search(r"(src|href)=\"(?!data:)", page)
@@ -119,6 +112,6 @@ def test_the_page_is_self_contained_and_blocks_other_scripts() -> None:
 
 
 def test_the_page_has_the_scripts_of_the_live_page_in_their_order() -> None:
-    live = re.findall(r'<script src="([^"]+)">', (PAGE_DIR / "page.html").read_text())
-    recorded = [*SCRIPTS, LESSON_SCRIPT]
+    live = re.findall(r'<script src="([^"]+)">', (recording.PAGE_DIR / "page.html").read_text())
+    recorded = [*SCRIPTS, recording.LESSON_SCRIPT]
     assert [name for name in live if name in recorded] == recorded

@@ -18,19 +18,6 @@ from workerlab.cli import main, parse
 from workerlab.experiments.generators.usage import GeneratorUsage, usage_of
 from workerlab.experiments.reading import document_of
 from workerlab.experiments.reproduce import claims
-from workerlab.experiments.reproduce.claims import (
-    Claim,
-    ClaimCorrected,
-    ClaimHeld,
-    ClaimNotShown,
-    ClaimTest,
-    MeasuredCell,
-    MeasuredParts,
-    WriteUp,
-    judge,
-    measured_cells,
-    write_ups,
-)
 from workerlab.experiments.reproduce.command import overview
 from workerlab.experiments.reproduce.document import matching_cells
 from workerlab.finding import Finding
@@ -38,14 +25,14 @@ from workerlab.numbers.units import value_at
 from workerlab.report import FORMATS
 from workerlab.run_store import load
 
-WRITE_UPS = write_ups()
+WRITE_UPS = claims.write_ups()
 
 
 def subclass_names(kind: type) -> set[str]:
     return {name for sub in kind.__subclasses__() for name in (sub.__name__, *subclass_names(sub))}
 
 
-def figures_of(test: ClaimTest) -> list[str]:
+def figures_of(test: claims.ClaimTest) -> list[str]:
     return [*(test.ratio or ()), *filter(None, (test.value, test.over))]
 
 
@@ -62,7 +49,7 @@ def test_each_claim_is_listed_once_and_looks_for_conclusions_that_exist() -> Non
 
 
 @pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
-def test_figures_are_of_cells_that_a_part_measures(writeup: WriteUp) -> None:
+def test_figures_are_of_cells_that_a_part_measures(writeup: claims.WriteUp) -> None:
     parts = {part.name for part in writeup.part}
     assert {marks["part"] for marks in writeup.cells.values()} <= parts
     used: set[str] = {row.cell for table in writeup.table for row in table.rows}
@@ -82,7 +69,7 @@ def test_figures_are_of_cells_that_a_part_measures(writeup: WriteUp) -> None:
 
 @pytest.mark.parametrize("command", ["generators", "limits"])
 def test_each_figure_is_a_value_of_a_result(command: str) -> None:
-    cells = measured_cells(load(recorded(command)))
+    cells = claims.measured_cells(load(recorded(command)))
     result = next(result for cell in cells for result in cell.results)
     for writeup in WRITE_UPS.values():
         parts = {part.name for part in writeup.part if part.command.startswith(command)}
@@ -117,7 +104,7 @@ PROCESSES_20: dict[str, Any] = {
 def test_an_earlier_run_with_other_settings_is_no_part(
     writeup: str, part: str, settings: dict[str, Any], cell: str | None
 ) -> None:
-    matches = matching_cells(WRITE_UPS[writeup], {part: [MeasuredCell(settings, ())]})
+    matches = matching_cells(WRITE_UPS[writeup], {part: [claims.MeasuredCell(settings, ())]})
     assert [name for name, _ in matches] == ([cell] if cell else [])
 
 
@@ -127,11 +114,11 @@ def test_an_unreliable_load_of_a_generator_has_no_figures(monkeypatch: pytest.Mo
         return usage and replace(usage, doubt="100 requests failed")
 
     monkeypatch.setattr(claims, "usage_of", doubted)
-    assert not any(cell.results for cell in measured_cells(load(recorded("generators"))))
+    assert not any(cell.results for cell in claims.measured_cells(load(recorded("generators"))))
 
 
 @pytest.mark.parametrize("writeup", WRITE_UPS.values(), ids=list(WRITE_UPS))
-def test_parts_are_commands_and_claims_are_of_the_original(writeup: WriteUp) -> None:
+def test_parts_are_commands_and_claims_are_of_the_original(writeup: claims.WriteUp) -> None:
     for part in writeup.part:
         full, quick = (parse(shlex.split(command)) for command in (part.command, part.quick))
         assert full.command == quick.command
@@ -143,7 +130,7 @@ def test_parts_are_commands_and_claims_are_of_the_original(writeup: WriteUp) -> 
         assert claim.instead is None or (claim.instead.tests and claim.instead.why), claim.number
 
 
-def claim_of(writeup: str, number: int) -> Claim:
+def claim_of(writeup: str, number: int) -> claims.Claim:
     (match,) = (claim for claim in WRITE_UPS[writeup].claim if claim.number == number)
     return match
 
@@ -156,37 +143,38 @@ CLIENT_CPU = {"generator_cores": 0.6, "server_cores": 0.2}
     ("writeup", "number", "cells", "verdict"),
     [
         ("generators", 15, {"fast_both": PYTHON_FILLS,
-         "wrk": {"rps": 53_000.0, "cpu_per_request_s": 6e-6}}, ClaimCorrected),
+         "wrk": {"rps": 53_000.0, "cpu_per_request_s": 6e-6}}, claims.ClaimCorrected),
         ("generators", 15, {"fast_both": PYTHON_FILLS,
-         "wrk": {"rps": 25_000.0, "cpu_per_request_s": 60e-6}}, ClaimHeld),
-        ("generators", 15, {"fast_both": PYTHON_FILLS}, ClaimNotShown),
+         "wrk": {"rps": 25_000.0, "cpu_per_request_s": 60e-6}}, claims.ClaimHeld),
+        ("generators", 15, {"fast_both": PYTHON_FILLS}, claims.ClaimNotShown),
         ("million", 35, {"aiohttp100000": {"failed": 0, "usage": CLIENT_CPU},
          "time_wait": {"errors": {"no_address": 1801}}, "time_wait_reuse": {"failed": 0}},
-         ClaimCorrected),
-        ("million", 35, {"aiohttp100000": {"failed": 900, "usage": CLIENT_CPU}}, ClaimHeld),
-        ("million", 35, {"aiohttp100000": {"failed": 0, "usage": CLIENT_CPU}}, ClaimNotShown),
+         claims.ClaimCorrected),
+        ("million", 35, {"aiohttp100000": {"failed": 900, "usage": CLIENT_CPU}}, claims.ClaimHeld),
+        ("million", 35, {"aiohttp100000": {"failed": 0, "usage": CLIENT_CPU}},
+         claims.ClaimNotShown),
     ],
 )  # fmt: skip
 def test_verdicts_follow_from_figures(
     writeup: str, number: int, cells: dict[str, dict[str, Any]], verdict: type
 ) -> None:
     """From three launches with the same figures."""
-    launches = {name: MeasuredCell({}, (figures,) * 3) for name, figures in cells.items()}
+    launches = {name: claims.MeasuredCell({}, (figures,) * 3) for name, figures in cells.items()}
     parts = {name: marks["part"] for name, marks in WRITE_UPS[writeup].cells.items()}
-    measured = MeasuredParts(cells=launches, conclusions={}, missing={}, parts=parts)
-    assert type(judge(claim_of(writeup, number), measured)) is verdict
+    measured = claims.MeasuredParts(cells=launches, conclusions={}, missing={}, parts=parts)
+    assert type(claims.judge(claim_of(writeup, number), measured)) is verdict
 
 
 @pytest.mark.parametrize(
     ("codes", "verdict"),
-    [({"LimitsOfSteps", "CpuLimit"}, ClaimHeld),
-     ({"LimitsOfSteps", "CpuLimit", "UnknownLimit"}, ClaimNotShown)],
+    [({"LimitsOfSteps", "CpuLimit"}, claims.ClaimHeld),
+     ({"LimitsOfSteps", "CpuLimit", "UnknownLimit"}, claims.ClaimNotShown)],
 )  # fmt: skip
 def test_a_step_with_an_unknown_limit_leaves_the_claim_not_shown(
     codes: set[str], verdict: type
 ) -> None:
-    measured = MeasuredParts(cells={}, conclusions={"steps": codes}, missing={}, parts={})
-    assert type(judge(claim_of("ladder", 47), measured)) is verdict
+    measured = claims.MeasuredParts(cells={}, conclusions={"steps": codes}, missing={}, parts={})
+    assert type(claims.judge(claim_of("ladder", 47), measured)) is verdict
 
 
 def test_the_write_ups_are_listed_if_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tests.builders.runs import recorded
 from workerlab import codec, run_store
+from workerlab.experiments.settings import gunicorn_file
 from workerlab.experiments.settings.command import (
     LaunchJobs,
     SettingsRequest,
@@ -33,13 +34,6 @@ from workerlab.experiments.settings.document import (
 from workerlab.experiments.settings.document import title as document_title
 from workerlab.experiments.settings.effect_types import Effect
 from workerlab.experiments.settings.effects import SETTING_NAMES, SETTINGS, effects
-from workerlab.experiments.settings.gunicorn_file import (
-    FileLine,
-    SourceFile,
-    UnknownName,
-    class_of,
-    unknown_names,
-)
 from workerlab.finding import Finding
 from workerlab.model.plan import Trial
 from workerlab.model.result import Document
@@ -232,8 +226,8 @@ def test_every_file_has_an_expectation() -> None:
 KNOWN = sorted(make_settings())
 
 
-def lines_of(path: Path) -> tuple[FileLine, ...]:
-    return SourceFile(path).lines(execute_file(str(path))[1].of(KNOWN), KNOWN)
+def lines_of(path: Path) -> tuple[gunicorn_file.FileLine, ...]:
+    return gunicorn_file.SourceFile(path).lines(execute_file(str(path))[1].of(KNOWN), KNOWN)
 
 
 def with_plan(**changes: Any) -> Run:
@@ -254,10 +248,10 @@ def report_on(
         lines=lines,
         left_out=left_out,
         values={name: value for name, value in values.items() if name in named},
-        strange=unknown_names(lines, KNOWN),
+        strange=gunicorn_file.unknown_names(lines, KNOWN),
         absent=absent,
     )
-    return class_of(values), document(with_plan(details=codec.plain(request)))
+    return gunicorn_file.class_of(values), document(with_plan(details=codec.plain(request)))
 
 
 def effects_of(path: Path, setting: str) -> tuple[list[str], Document]:
@@ -283,7 +277,7 @@ def linted(path: Path, left_out: tuple[str, ...] = ()) -> list[Finding]:
 def test_each_ignored_line_is_named_and_no_honoured_one(name: str) -> None:
     path = FILES / f"{name}.py"
     findings = linted(path)
-    assert not any(isinstance(finding, UnknownName) for finding in findings)
+    assert not any(isinstance(finding, gunicorn_file.UnknownName) for finding in findings)
     marked = [finding for finding in findings if isinstance(finding, LineMarked)]
     ignored = {line.setting for line in marked if line.word == "ignored"}
     assert ignored == IGNORED[name]
@@ -375,9 +369,8 @@ def test_overridden_lines_missing_paths_and_unexamined_settings_are_reported(
 )
 def test_the_title_names_the_class_and_why(tmp_path: Path, source: str, title: str) -> None:
     values = settings_of(execute_file(str(conf(tmp_path, source)))[0])
-    cells = tuple(
-        cell for cell in recorded_run().plan.cells if cell.server.worker_class == class_of(values)
-    )
+    name = gunicorn_file.class_of(values)
+    cells = tuple(cell for cell in recorded_run().plan.cells if cell.server.worker_class == name)
     run = replace(with_plan(cells=cells), environment={})
     request = SettingsRequest(("workers",), "a.py", values=values)
     assert document_title(run, request, ()) == f"What a.py does for {title}."

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from workerlab.errors import UsageError
-from workerlab.experiments.settings.gunicorn_file import (
-    FileLine,
-    SourceFile,
-    check_class,
-    class_of,
-    unknown_names,
-)
+from workerlab.experiments.settings import gunicorn_file
 from workerlab.server.inside.introspect import execute_file
 
 SETTINGS = (
@@ -22,11 +16,11 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def read(directory: Path, text: str) -> tuple[FileLine, ...]:
+def read(directory: Path, text: str) -> tuple[gunicorn_file.FileLine, ...]:
     path = directory / "gunicorn.conf.py"
     path.write_text(text)
     assignments = execute_file(str(path))[1].of(SETTINGS)
-    return SourceFile(path).lines(assignments, SETTINGS)
+    return gunicorn_file.SourceFile(path).lines(assignments, SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +85,7 @@ def test_imported_names_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [(line.number, line.name, line.text) for line in lines] == [(2, "threads", "64")]
     lines = read(tmp_path, "from conf_base import *\n")
     assert [line.name for line in lines if line.is_setting] == ["workers", "backlog"]
-    assert unknown_names(lines, SETTINGS) == {}
+    assert gunicorn_file.unknown_names(lines, SETTINGS) == {}
 
 
 def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
@@ -119,14 +113,14 @@ def test_an_annotation_sets_nothing(tmp_path: Path) -> None:
 def test_a_name_that_is_no_setting_is_unknown(
     tmp_path: Path, text: str, names: dict[str, str]
 ) -> None:
-    assert unknown_names(read(tmp_path, text), SETTINGS) == names
+    assert gunicorn_file.unknown_names(read(tmp_path, text), SETTINGS) == names
 
 
 def test_names_within_functions_and_classes_are_no_settings(tmp_path: Path) -> None:
     text = "def post_fork(server, worker):\n    timeout = 3\nclass A:\n    workers = 1\n"
     lines = read(tmp_path, text)
     assert [line.name for line in lines if line.is_setting] == ["post_fork"]
-    assert unknown_names(lines, SETTINGS) == {}
+    assert gunicorn_file.unknown_names(lines, SETTINGS) == {}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +130,7 @@ def test_a_file_that_is_not_python_is_refused(tmp_path: Path, text: str, why: st
     path = tmp_path / "gunicorn.conf.py"
     path.write_text(text)
     with pytest.raises(UsageError, match="cannot be read as a Gunicorn file") as error:
-        SourceFile(path)
+        gunicorn_file.SourceFile(path)
     assert why in str(error.value)
 
 
@@ -156,7 +150,7 @@ def test_a_file_that_is_not_python_is_refused(tmp_path: Path, text: str, why: st
     ],
 )
 def test_the_worker_class_of_a_file(settings: dict[str, object], name: str) -> None:
-    assert class_of(settings) == name
+    assert gunicorn_file.class_of(settings) == name
 
 
 @pytest.mark.parametrize(
@@ -164,7 +158,7 @@ def test_the_worker_class_of_a_file(settings: dict[str, object], name: str) -> N
 )
 def test_an_unknown_worker_class_is_refused(name: str, advice: str) -> None:
     with pytest.raises(UsageError) as error:
-        check_class(name, ("sync", "gevent"), "a.py, line 2")
+        gunicorn_file.check_class(name, ("sync", "gevent"), "a.py, line 2")
     assert str(error.value) == f'a.py, line 2: worker_class "{name}" is unknown; {advice}'
     for valid in ("gevent", "shop.workers.Own"):
-        check_class(valid, ("sync", "gevent"), "a.py")
+        gunicorn_file.check_class(valid, ("sync", "gevent"), "a.py")
