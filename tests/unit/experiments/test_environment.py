@@ -114,8 +114,8 @@ def test_the_environment_is_that_of_the_app_in_the_gunicorn_file(
 ) -> None:
     """It is next to the app, or next to the file."""
     pythons = {name: make(tmp_path / name / ".venv", "99.1") for name in ("shop", "other", "conf")}
-    config = tmp_path / "conf" / "conf.py"
-    for chdir, name in (("chdir = 'shop'\n", "shop"), ("", "conf")):
+    for directory, chdir, name in (("", "chdir = 'shop'\n", "shop"), ("conf", "", "conf")):
+        config = tmp_path / directory / "conf.py"
         config.write_text(f"wsgi_app = 'shop:app'\n{chdir}")
         interpreter = serving("--config", str(config), *flag)
         assert interpreter.python == pythons["other" if flag else name]
