@@ -1,7 +1,9 @@
-"""New and resumed runs of every command: what is refused, and how it ends."""
+"""Runs of every command: how they are read and resumed, what is refused, and how they end."""
 
 from __future__ import annotations
 
+import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,14 @@ from msgspec.structs import replace
 from tests.builders.plan import plan
 from workerlab import run_store
 from workerlab.cli import main
-from workerlab.experiments import EXPERIMENTS
+from workerlab.errors import UsageError
+from workerlab.experiments import EXPERIMENTS, experiment_module
+from workerlab.experiments.reading import document_of, find_run
 from workerlab.experiments.runner import exit_code
 from workerlab.model.evidence import Fault, Record
+from workerlab.model.plan import Load, NullServer
 from workerlab.model.result import Document
+from workerlab.plan import null_cell, null_plan
 
 
 def run_of(command: str, parent: Path) -> Path:
@@ -28,6 +34,33 @@ def refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert out == ""
     (line,) = err.splitlines()
     return line
+
+
+@pytest.mark.parametrize("command", EXPERIMENTS)
+def test_an_experiment_has_all_that_the_runner_needs(command: str) -> None:
+    experiment_module(command, "options").add_options(argparse.ArgumentParser())
+    assert find_spec(f"workerlab.experiments.{command}.document") is not None
+    assert callable(experiment_module(command, "command").setup)
+
+
+def test_only_runs_of_known_commands_are_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a run of `future`; known commands: sweep, generators"):
+        document_of(run_of("future", tmp_path))
+    with pytest.raises(UsageError, match="is not a run directory"):
+        document_of(tmp_path)
+
+
+def test_cells_that_never_ran_are_not_valid(tmp_path: Path) -> None:
+    load = Load(concurrency=10, requests=100, duration_s=1.0, deadline_s=9.0, timed=True)
+    cells = [null_cell(tool, NullServer(), tool, load) for tool in ("fast", "threads")]
+    details = {"server_core": 1, "keepalive": True}
+    run = tmp_path / "a-run"
+    run_store.create(run, null_plan("generators", cells, details=details), {"cores": 2})
+    document = document_of(run)
+    assert (document.kind, document.run, document.valid) == ("generators", "a-run", False)
+    (note,) = document.notes
+    assert note.values["unfinished"] == 2
+    assert (find_run(note.values["run"]) / "run.json").is_file()
 
 
 @pytest.mark.parametrize("command", EXPERIMENTS)
