@@ -87,38 +87,24 @@ def trial(
 
     samples = tuple(map(sample, range(int((STARTUP_S + duration_s) / STEP_S) + 1)))
     requests = round(rps * duration_s)
+    response = Summary(mean=p50_s, p50=p50_s, p99=2 * p50_s)
+    service = Summary(mean=server_s, p50=server_s, p99=server_s)
+    cpu_s = server * duration_s
     return null_trial(
         key,
         tool,
         load,
+        Measurement(requests, 0, {}, duration_s, rps, response,
+                    origin_ns=begin_ns + round(STARTUP_S * NS) if origin else None),
         null=NullServer(delay_s=(0.05, 0.05) if low else (delay_s, delay_s), core=1),
         record=Record(
-            key=f"{key}-1",
-            fault=None,
-            load_start_ns=begin_ns,
+            f"{key}-1", None, load_start_ns=begin_ns,
             load_end_ns=begin_ns + round((STARTUP_S + duration_s) * NS),
             tool_cpu_s=start_cpu_s + cores * duration_s,
         ),
-        measurement=Measurement(
-            requests=requests,
-            failed=0,
-            errors={},
-            duration_s=duration_s,
-            rps=rps,
-            response=Summary(mean=p50_s, p50=p50_s, p99=2 * p50_s),
-            origin_ns=begin_ns + round(STARTUP_S * NS) if origin else None,
-        ),
-        counts=NullCounts(
-            requests=requests,
-            answers=requests,
-            connections=connections,
-            most_connections=connections,
-            cpu_s=server * duration_s,
-            delays_s=0.0,
-            service=Summary(mean=server_s, p50=server_s, p99=server_s),
-        ),
+        counts=NullCounts(requests, requests, connections, connections, cpu_s, 0.0, service),
         observations=Observations(processes=samples, cores=2),
-    )
+    )  # fmt: skip
 
 
 def run(*notes: Finding, cores: int = 2, **details: object) -> Run:

@@ -1,8 +1,9 @@
-"""Pupils of a shared lab: admission, and the guesses that count."""
+"""Pupils of a shared lab: admission, the guesses that count, and the messages that they receive."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,9 @@ from workerlab.experiments.live.classroom import (
     TICKS_PER_BATCH,
     Classroom,
 )
+from workerlab.experiments.live.stage import LAW_FIELDS, Stage
 from workerlab.report.player.places import PlacesSample
+from workerlab.server.preflight import Interpreter
 
 LESSON = read_lesson()
 
@@ -147,3 +150,26 @@ def test_ticks_are_sent_to_all_pupils_in_order_in_one_message() -> None:
     assert first.split(b"\n\ndata: ") == [b"%d" % n for n in range(TICKS_PER_BATCH)]
     assert rest.split(b"\n\ndata: ") == [b"5", b"6", b"state"]
     assert all(stream[0] is first and stream[1] is rest for stream in streams)  # encoded once
+
+
+def test_the_law_is_not_sent_before_the_guess() -> None:
+    room, messages = Classroom(), list[bytes]()
+    without_sync = Interpreter("python3", "25.3.0", (), (), {}, {})
+    stage = Stage(without_sync, read_lesson(), room, begin=True)
+
+    def side_state() -> dict[str, Any]:
+        (state,) = (state for state in map(json.loads, messages) if state["kind"] == "state")
+        messages.clear()
+        (side,) = state["sides"]
+        return dict(side)
+
+    try:
+        token = stage.admit(room.code, "127.0.0.1")
+        stage.join_as_pupil(token, messages.append)
+        assert side_state().keys().isdisjoint(LAW_FIELDS)
+        tab = stage.join(lambda _: None)
+        messages.clear()
+        stage.act({"tab": tab, "do": "guess", "choice": 0})  # the step cannot run
+        assert side_state()["law"]["rps"] == 4
+    finally:
+        stage.close()
