@@ -175,7 +175,7 @@ def test_a_disturbed_trial_shows_no_bottleneck() -> None:
         also = answer(document, factor.question, findings.AlsoDisturbed)
         assert isinstance(also.disturbance, CoresTaken)
         assert "(for up to 40 % of the response time)" in str(also)
-    assert change(document, Factor.THREADS).answer == "No"  # of other cells
+    assert change(document, Factor.THREADS).answer == "No"  # compares other cells
 
 
 def test_other_programs_that_delay_nothing_are_no_disturbance() -> None:
@@ -204,7 +204,7 @@ INTERVAL = r" \(95 % interval \d\.\d\d to \d\.\d\d\)"
          f" 8.62 times as high{INTERVAL}; the figures of locust are a lower bound."),
     ],
 )  # fmt: skip
-def test_effect_of_each_factor(factor: Factor, ratio: float, sentence: str) -> None:
+def test_each_factor_has_its_effect(factor: Factor, ratio: float, sentence: str) -> None:
     effect = change(document_of(*MEASURED), factor)
     assert effect.ratio.value == pytest.approx(ratio)
     assert re.fullmatch(sentence, str(effect))
@@ -212,7 +212,7 @@ def test_effect_of_each_factor(factor: Factor, ratio: float, sentence: str) -> N
 
 
 @pytest.mark.parametrize(("rps", "outcome"), [(500, "No"), (1200, "Hardly"), (1300, "Yes")])
-def test_effect_of_more_users_by_size(rps: float, outcome: str) -> None:
+def test_the_answer_about_more_users_depends_on_their_effect(rps: float, outcome: str) -> None:
     document = document_of(cell(500, 200), cell(rps, 1000))
     assert change(document, Factor.USERS).answer == outcome
 
@@ -251,7 +251,7 @@ def test_a_slower_generator_does_not_decide_while_another_is_undecided() -> None
 
 
 def test_the_server_is_detected_if_no_generator_gets_more() -> None:
-    """Though the generators have CPU to spare."""
+    """The generators have CPU to spare."""
     document = document_of(*SERVER_AT_2000_RPS, busy_server(2050, tool="wrk"))
     conclusion = verdict(document, findings.ServerIsBottleneck)
     assert (conclusion.gain, conclusion.unbeaten) == (None, "locust")
@@ -272,7 +272,7 @@ def test_the_server_is_detected_if_a_second_server_helps() -> None:
     assert rates(conclusion.evidence[-1]) == [500, 990]
 
 
-def test_one_trial_of_each_is_not_compared() -> None:
+def test_single_trials_are_not_compared() -> None:
     """The load tool's own CPU still shows that it is the bottleneck."""
     document = document_of_trials(MEASURED)
     for factor in Factor:
@@ -332,7 +332,7 @@ def test_invalid_cells_are_named_and_left_out() -> None:
     verdict(document, findings.GeneratorIsBottleneck)
 
 
-def test_a_cell_without_a_success_shows_what_its_valid_trials_measured() -> None:
+def test_a_cell_without_a_success_shows_its_failed_requests() -> None:
     """Its verdict is that of all its trials."""
     without = replace(cell(1.0, tool="fast"), throughput_rps=0.0, failed=7, errors={"reset": 7})
     failed = launched([cell(None, tool="fast"), without, cell(None, tool="fast")])
@@ -347,7 +347,7 @@ def test_each_table_is_about_one_factor() -> None:
     by_threads = [row[:2] for row in table(document, Factor.THREADS.title).rows]
     assert by_threads == [(1000, 1), (1000, 6), (1000, 200)]
     assert table(document, Factor.TOOL.title).rows[0][0] == "locust"
-    # On the usual server only
+    # Only on the usual server
     assert column(table(document, Factor.USERS.title), "users") == [200, 500, 1000]
     assert all(len(row) == len(table.columns) for table in document.tables for row in table.rows)
 
@@ -449,7 +449,7 @@ def closing(*, churn_s: float | None) -> TrialData:
     )
 
 
-def test_connections_that_close_in_mid_load_are_a_phase() -> None:
+def test_connections_that_close_are_a_phase_unless_they_close_at_the_end() -> None:
     document = document_of_trials(thrice(MEASURED), closing(churn_s=5))
     closed = answer(document, "Which phases", ClosedInMidLoad)
     phases = {phase.title: phase for phase in closed.phases}
@@ -463,11 +463,8 @@ def test_connections_that_close_in_mid_load_are_a_phase() -> None:
     assert (closed.requests, closed.opened, closed.users) == (40, 40, 20)
     assert "1 LISTEN and 40 ESTABLISHED" in " ".join(FORMATS["table"](document).split())
     assert document.valid
-
-
-def test_connections_that_close_at_the_end_only_are_no_churn_in_mid_load() -> None:
-    document = document_of_trials(thrice(MEASURED), closing(churn_s=None))
-    answer(document, "Which phases", NotClosedInMidLoad)
+    closed_at_the_end = document_of_trials(thrice(MEASURED), closing(churn_s=None))
+    answer(closed_at_the_end, "Which phases", NotClosedInMidLoad)
 
 
 def test_a_failed_load_for_the_phases_makes_the_document_invalid() -> None:

@@ -85,7 +85,7 @@ def test_skipped_trials_add_no_time(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def lines(display: Progress) -> list[str]:
-    """What it draws on a terminal."""
+    """The lines that it draws on a terminal."""
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(display)
     return console.export_text().splitlines()

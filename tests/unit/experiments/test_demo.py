@@ -87,7 +87,7 @@ def presenter(directory: Path, plan: Plan, *, prompts: bool, trial_s: float = 0.
 
 
 def lesson_output(capsys: Output, *, prompts: bool) -> str:
-    """What the lesson prints on a recorded run, without pictures."""
+    """The output of the lesson on a recorded run, without pictures."""
     run = run_store.load(recorded("demo"))
     with presenter(run.directory, run.plan, prompts=prompts, trial_s=20.0) as display:
         for trial in grid(run.plan):
@@ -185,7 +185,7 @@ def test_all_guesses_are_in_one_table_at_the_end(capsys: Output, type_keys: Type
     assert rest.startswith("1 of 2 guesses was right.\n")
     assert unwrapped(rest).endswith(LESSON.end)
     assert "4/s, 4.00 s" in end[5]
-    assert "up to 15.3 s" in end[6]  # what the mean would hide
+    assert "up to 15.3 s" in end[6]  # the mean would hide it
 
 
 def test_the_table_fits_and_has_no_column_for_guesses_if_there_are_none() -> None:
@@ -217,7 +217,7 @@ def test_a_step_that_cannot_be_run_is_skipped(capsys: Output, type_keys: TypeKey
     assert table_text.rstrip().endswith("skipped")
 
 
-def test_no_table_if_the_lesson_is_interrupted(capsys: Output, type_keys: TypeKeys) -> None:
+def test_an_interrupted_lesson_has_no_table(capsys: Output, type_keys: TypeKeys) -> None:
     type_keys("")
     run = run_store.load(recorded("demo"))
     with pytest.raises(KeyboardInterrupt), presenter(run.directory, run.plan, prompts=True):

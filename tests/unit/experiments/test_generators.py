@@ -136,7 +136,7 @@ def launches(tool: str, *rates: float) -> list[TrialData]:
     return launched(trial(tool, 10, rps=rps) for rps in rates)
 
 
-def test_one_trial_of_each_is_not_compared() -> None:
+def test_single_trials_are_not_compared() -> None:
     first_three = study(run(), FOUR_TOOLS).findings[:3]
     assert [finding.values for finding in first_three] == [{"reason": findings.TOO_FEW_TRIALS}] * 3
 
@@ -199,7 +199,7 @@ def test_values_that_were_not_observed_are_missing() -> None:
     assert (result.cores, result.memory_bytes, result.host_busy) == (None, None, None)
 
 
-def test_client_overhead_is_reported_less_server_side() -> None:
+def test_client_overhead_is_the_reported_time_minus_the_servers() -> None:
     measured = usage_of(trial(p50_s=0.052, server_s=0.050))
     load = GeneratorLoad(valid=(measured,), cell=measured.cell)
     assert load.overhead_s("p50") == pytest.approx(0.002)
@@ -229,7 +229,7 @@ def test_a_load_whose_requests_fail_is_not_compared() -> None:
 # --- conclusions ------------------------------------------------------------------------------
 
 
-def test_least_cpu_at_a_low_rate() -> None:
+def test_the_least_cpu_at_a_low_rate_is_reported() -> None:
     least = concluded(findings.LeastCpu)
     assert (least.rps, least.names) == (495, ("fast",))
     assert (least.cpu_s, least.tied_cpu_s) == (pytest.approx(0.01 / 495), None)
@@ -317,7 +317,7 @@ def test_disturbed_or_scattered_loads_show_nothing_about_the_gil() -> None:
     assert "more --trials" in growth.remark
 
 
-def test_a_delay_that_sets_the_limit_is_no_limit_of_the_generator() -> None:
+def test_a_rate_limited_by_the_delay_is_no_limit_of_the_generator() -> None:
     """20 threads on a server that takes 80 ms send 250 requests/s, as any tool would."""
     delayed = (
         trial("threads", 20, rps=248, delay_s=0.08),
@@ -347,7 +347,7 @@ def test_the_title_shows_the_delay_and_the_table_its_limit(
     assert ("delay_rps" in names(document.tables[0])) == any(delay_s)
 
 
-def test_a_grid_of_processes_and_coroutines() -> None:
+def test_processes_and_coroutines_are_planned_as_a_grid() -> None:
     generators = tuple(generators_of(["coroutines", "processes-coroutines"], 2, (4, 6, 8)))
     planned = cells(generators, (80, 100, 120), 60.0, True, None, (0.08, 0.08), per_process=True)
     full = [cell for cell in planned if cell.name.startswith("full-")]
@@ -378,7 +378,7 @@ def test_the_table_shows_the_sending_processes() -> None:
     assert {(row["processes"], row["connections"]) for row in senders} == {(10, 10), (4, 320)}
 
 
-def test_client_overhead_by_generator() -> None:
+def test_client_overhead_is_compared_by_generator() -> None:
     fast, threads = trial("fast", p50_s=0.052, server_s=0.050), trial("threads", p50_s=0.004)
     overhead = concluded(findings.ClientOverhead, (fast, threads))
     assert (overhead.affected, overhead.loads) == (1, 2)

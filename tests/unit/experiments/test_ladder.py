@@ -62,7 +62,7 @@ def results_with(name: str, results: Sequence[Result], **values: object) -> list
 def results_of(
     change: Callable[[Result], Result], measured: Mapping[str, Measured] = MEASURED
 ) -> list[Result]:
-    """All results, each changed."""
+    """The results of all trials, each changed."""
     return [change(result) for result in cells(PLANNED, measured)]
 
 
@@ -126,7 +126,7 @@ def test_too_few_trials_are_inconclusive() -> None:
     ("votes", "bound"),
     [
         ((True, True, True), True),
-        ((True, None, None), True),  # of the trials that show it
+        ((True, None, None), True),  # unknown trials do not count
         ((True, False, None), True),
         ((True, False, False), False),
         ((None, None, None), False),
@@ -330,7 +330,7 @@ def test_redis_saves_time_of_the_storage() -> None:
 
 
 @pytest.mark.parametrize(("rps", "size"), [(900.0, "much"), (2990.0, "none"), (4000.0, "gain")])
-def test_cost_of_losing_redis(rps: float, size: str) -> None:
+def test_losing_redis_has_its_cost(rps: float, size: str) -> None:
     redis = answer(whole(measured_with("mongodb-uvicorn-w2", rps=rps)), why.RedisLoss)
     assert redis.size == size
     assert str(redis).startswith(redis.cost)
@@ -393,7 +393,7 @@ def with_p95(p95_s: Callable[[int], float | None]) -> Document:
     return document_of(results_of(changed))
 
 
-def test_a_change_that_no_number_of_launches_decides() -> None:
+def test_more_launches_cannot_decide_every_change() -> None:
     undecided = answer(with_p95(lambda number: 1e-3 * 9**number), why.SyncEffect).larger_change
     assert isinstance(undecided, why.LargerChangeUndecided)
     assert undecided.launches is None

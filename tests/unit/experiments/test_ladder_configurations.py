@@ -28,7 +28,7 @@ def available(planned: tuple[Configuration, ...]) -> list[Configuration]:
     return [config for config in planned if not config.why_not]
 
 
-def test_configurations_and_removals_of_whole_ladders() -> None:
+def test_a_ladder_has_its_configurations_and_removals() -> None:
     assert [config.text for config in configurations({}, ALL)] == [
         "uvicorn, 2 workers, MongoDB, Redis, in-process cache",
         "uvicorn, 2 workers, MongoDB, Redis",

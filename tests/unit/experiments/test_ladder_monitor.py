@@ -41,7 +41,7 @@ def at(second: float, *, network: bool) -> ProcessSample:
 
 
 def observed_load(*, network: bool = True) -> TrialData:
-    """A load of some seconds, with one sample before it and one after."""
+    """A load of some seconds, with a sample before it and a sample after it."""
     samples = [at(second, network=network) for second in (-1, 0.5, 1, 1.5, 60)]
     services = [
         ServiceSample(ORIGIN_NS + round(second * NS), {"storage": 0.1 * second, "cache": 0.0},

@@ -115,7 +115,7 @@ def test_the_answer_has_both_ends_and_the_limit() -> None:
     assert "The limit with 200 users: all cores are busy (host" in sentence
 
 
-def test_levels_are_no_steps_and_an_invalid_one_leaves_the_run_valid() -> None:
+def test_levels_are_not_steps_and_an_invalid_level_leaves_the_run_valid() -> None:
     usual = cells(PLANNED, tools=("fast",))
     more = [*level(2 * USERS, *MET), *level(4 * USERS, "invalid")]
     document = study(report([*usual, *more]), PLANNED, usual_users=USERS)

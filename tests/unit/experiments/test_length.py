@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.builders.plan import SERVER, plan
+from tests.builders.plan import SERVER, plan, with_classes
 from workerlab.analysis.batches import Estimate, Precision
 from workerlab.cli import parse
 from workerlab.durations import longer_s
@@ -38,7 +37,7 @@ GTHREAD = replace(SERVER, worker_class="gthread", threads=2)
 def precision(
     *, batches: int = 8, batch_s: float = 1.0, variation: float = 0.2, half: float = 0.1
 ) -> Precision:
-    """Of 100 requests/s; `half` is the half-width of the interval, as a share of that."""
+    """The precision of 100 requests/s. `half`: the half-width of the interval, as a share."""
     return Precision(batches, batch_s, variation, Estimate(100.0, 100 * half))
 
 
@@ -85,7 +84,7 @@ def load_after(
                      id="imprecise after a long one: all the time left"),
     ],
 )  # fmt: skip
-def test_the_length_of_a_follow_up(
+def test_a_follow_up_is_as_long_as_the_precision_requires(
     estimate: Precision, times_s: dict[str, float], at_least_s: float, at_most_s: float
 ) -> None:
     follow_up = load_after(estimate, **times_s)
@@ -145,23 +144,25 @@ def test_the_needed_time_follows_the_square_of_the_interval() -> None:
 # --- which loads ----------------------------------------------------------------------------------
 
 
-def sweep_plan(arguments: Sequence[str]) -> Plan:
-    sweep, _ = plan_of(parse(["sweep", "sync", "4", "--tool", "fast", *arguments]))
-    return sweep
+def sweep_plan(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
+    with_classes(monkeypatch)
+    return plan_of(parse(["sweep", "sync", "4", "--tool", "fast", *arguments]))[0]
 
 
-def test_max_seconds_is_30_by_default() -> None:
-    assert sweep_plan([]).max_seconds == 30
-    assert sweep_plan(["--max-seconds", "60"]).max_seconds == 60
+def test_max_seconds_is_30_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sweep_plan(monkeypatch).max_seconds == 30
+    assert sweep_plan(monkeypatch, "--max-seconds", "60").max_seconds == 60
 
 
 @pytest.mark.parametrize(
     "arguments", [("--rounds", "5"), ("--duration", "3"), ("--keepalive", "on", "--ramp", "1")]
 )
-def test_options_that_fix_the_length_exclude_max_seconds(arguments: tuple[str, ...]) -> None:
-    assert sweep_plan(arguments).max_seconds is None
+def test_options_that_fix_the_length_exclude_max_seconds(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sweep_plan(monkeypatch, *arguments).max_seconds is None
     with pytest.raises(UsageError, match=f"--max-seconds has no effect with {arguments[-2]}"):
-        sweep_plan([*arguments, "--max-seconds", "20"])
+        sweep_plan(monkeypatch, *arguments, "--max-seconds", "20")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_options_that_fix_the_length_exclude_max_seconds(arguments: tuple[str, .
         (Cell(OWN, "fast", 8, rate=Rate(rps=5.0)), "", 0.0),  # a rate determines the duration
     ],
 )
-def test_which_loads_may_take_longer(cell: Cell, slo: str, more_s: float) -> None:
+def test_some_loads_may_take_longer(cell: Cell, slo: str, more_s: float) -> None:
     sweep = plan((cell,), max_seconds=30.0, slo=slo)
     assert varies(sweep, cell) is (bool(more_s) and not slo)
     assert longer_s(sweep, Trial(cell, 1)) == more_s

@@ -135,7 +135,7 @@ def test_asynchronous_requests_gain_time() -> None:
     # Without the slow step, the server's delays show the gain
     gain = answer(document_of(at_once), findings.AsynchronousGain)
     assert (gain.longest_answer_s, gain.one_by_one, gain.delays_s) == (3.0, None, 150.0)
-    # Requests that failed took no time
+    # Failed requests take no time
     failing = step("sync-100", connections=1, wall_s=1.0, errors={"refused": 99})
     gain = answer(document_of(failing, at_once), findings.AsynchronousGain)
     assert (gain.one_by_one, gain.delays_s) == (None, 150.0)
@@ -224,7 +224,7 @@ def test_ports_in_time_wait_run_out_in_a_long_run() -> None:
     assert uncounted.connections is None
 
 
-def test_the_farthest_is_the_largest_without_a_failure() -> None:
+def test_the_largest_load_without_a_failure_is_reported() -> None:
     document = document_of(
         step("kept-100000", 100_000, 10_000, delays_s=50_000, longest_s=1.0, wall_s=5.5),
         step("kept-1000000", 1_000_000, 10_000, delays_s=500_000, longest_s=1.0, wall_s=53.0),
@@ -242,7 +242,7 @@ def test_the_farthest_is_the_largest_without_a_failure() -> None:
     assert answer(document_of(slow), findings.Farthest).verdict == findings.SLOWER_THAN_SERVER
 
 
-def test_memory_of_the_client_over_time() -> None:
+def test_the_memory_of_the_client_is_drawn_over_time() -> None:
     data = step("kept-100000", 100_000, 10_000, delays_s=50_000)
     *_, chart = document_of(data, step("ports-reuse")).charts
     (line,) = chart.series  # only of steps that reach no limit
@@ -253,7 +253,7 @@ def test_memory_of_the_client_over_time() -> None:
     assert 20 <= len(chart.series[0].points) <= 40
 
 
-def test_cpu_of_client_and_server() -> None:
+def test_the_cpu_of_client_and_server_is_shown() -> None:
     data = with_record(step("kept-1"), load_start_ns=0, load_end_ns=2 * 10**9, tool_cpu_s=1.8)
     samples = (ProcessSample(0, 0.0, None, 0.0, 1, None), ProcessSample(10**9, 0.5, 1.0, 0.0, 1, 9))
     data = with_observations(data, processes=samples)
@@ -261,7 +261,7 @@ def test_cpu_of_client_and_server() -> None:
     assert (row["cpu_s"], row["client_cores"], row["server_cores"]) == (1.8, 0.9, 0.5)
 
 
-def test_the_farthest_by_aiohttp() -> None:
+def test_the_largest_load_of_aiohttp_is_reported() -> None:
     document = document_of(
         step("aiohttp-100000", 100_000, 1000, delays_s=50_000, longest_s=1.0, wall_s=61.0),
         step("aiohttp-1000000", 1_000_000, 1000, delays_s=500_000, longest_s=1.0, wall_s=640.0),
@@ -272,7 +272,7 @@ def test_the_farthest_by_aiohttp() -> None:
     assert not has_answer(document_of(failed), findings.FarthestByAiohttp)
 
 
-def test_large_bodies_and_an_extrapolation_to_a_million() -> None:
+def test_large_bodies_are_extrapolated_to_a_million() -> None:
     document = document_of(
         step("bodies-10000", 10_000, 100, wall_s=2.0), step("dropped-5000", 5000, 1000, wall_s=8.0)
     )
@@ -360,7 +360,7 @@ def test_a_server_that_counted_nothing_shows_no_mistake() -> None:
     assert not has_answer(document, findings.MissingAwait)
 
 
-def test_a_mistake_that_could_not_be_shown() -> None:
+def test_a_mistake_without_a_measurement_is_noted() -> None:
     data = mistake("missing_await", "cure")
     document = document_of(replace(data, measurement=None, parse_error="aiohttp is missing"))
     assert not document.valid
@@ -439,7 +439,7 @@ def test_a_million_by_aiohttp_needs_aiohttp(monkeypatch: pytest.MonkeyPatch) -> 
         pytest.fail("nothing is started")
 
 
-def test_files_for_a_bound_on_connections_and_for_anything() -> None:
+def test_open_files_fit_a_bound_and_too_few_are_refused() -> None:
     loads = {step.cell.name: step.cell.load for step in steps(replace(RICH, quick=True))}
     fits = loads["unbounded-1000"]
     assert (fits.concurrency, fits.open_files) == (1000, 1024)

@@ -50,7 +50,7 @@ def test_estimated_parts_are_marked_as_estimates() -> None:
     assert "each part is an estimate" not in render(common())
 
 
-def test_a_row_without_parts_says_why() -> None:
+def test_a_row_without_parts_gives_the_reason() -> None:
     trial = evidence(SYNC, 8)
     queue = (replace(sample, length=sample.length + 1) for sample in trial.observations.queue)
     document = sweep(with_observations(trial, queue=tuple(queue)))
@@ -212,7 +212,7 @@ def test_the_waits_show_the_cause_of_a_difference() -> None:
     assert outcome.why.wait_s > 5 * outcome.why.other_wait_s
 
 
-def test_a_backlog_in_some_trials_is_not_one_of_the_load() -> None:
+def test_a_backlog_in_some_trials_is_not_a_backlog_of_the_load() -> None:
     trials = repeated(Rate(rps=30), *({"delay_s": delay_s} for delay_s in (0.1, 0.1, 0.2)))
     document = sweep(*trials)
     (outcome,) = outcomes(document)

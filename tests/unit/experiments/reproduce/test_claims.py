@@ -141,7 +141,7 @@ def test_the_title_shows_that_the_machine_is_unknown() -> None:
     assert str(document.title).endswith(today)
 
 
-def test_missing_parts_and_cores_are_the_reason() -> None:
+def test_missing_parts_and_cores_are_given_as_reasons() -> None:
     missing = measured(missing={"part": "ab is not installed"}, after=[], before=[])
     assert str(judge(claim(DOUBLES), missing)) == "Not shown: ab is not installed."
     on_five_cores = claim(DOUBLES, cores=5)

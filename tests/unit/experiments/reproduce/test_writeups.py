@@ -101,7 +101,7 @@ PROCESSES_20: dict[str, Any] = {
         ("generators", "processes", PROCESSES_20 | {"delay_s": 0.0}, None),
     ],
 )
-def test_an_earlier_run_with_other_settings_is_no_part(
+def test_a_run_with_other_settings_does_not_count_as_a_part(
     writeup: str, part: str, settings: dict[str, Any], cell: str | None
 ) -> None:
     matches = matching_cells(WRITE_UPS[writeup], {part: [claims.MeasuredCell(settings, ())]})
@@ -205,7 +205,7 @@ def test_invalid_arguments_start_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_existing_run_is_not_made_again(
+def test_an_existing_run_is_not_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     existing_run = str(recorded("limits"))

@@ -88,7 +88,7 @@ def test_each_class_was_examined_where_it_exists() -> None:
 
 
 @pytest.mark.parametrize("worker_class", CLASSES)
-def test_settings_that_a_class_ignores_or_changes(worker_class: str) -> None:
+def test_each_class_ignores_or_changes_some_settings(worker_class: str) -> None:
     ignores = {*class_named(worker_class).ignores}
     if worker_class == "sync":
         ignores.remove("threads")  # with multiple threads, sync becomes gthread
@@ -98,13 +98,13 @@ def test_settings_that_a_class_ignores_or_changes(worker_class: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS[2:])
-def test_settings_that_later_versions_honour(version: str) -> None:
+def test_later_versions_honour_more_settings(version: str) -> None:
     row = class_named("asgi")
     honoured = {name for name, since in row.effective_from.items() if version >= since}
     assert settings_with("ignored", "asgi", version) == {*row.ignores} - honoured
 
 
-def test_effects_that_differ_between_versions() -> None:
+def test_some_effects_differ_between_versions() -> None:
     codes = {
         (name, worker_class): tuple(
             effect(name, worker_class, version).code
@@ -124,7 +124,7 @@ def test_effects_that_differ_between_versions() -> None:
         assert effect("lingering", "sync", version).values["held_s"] == pytest.approx(2.0, abs=0.5)
 
 
-def test_effects_on_open_connections() -> None:
+def test_some_classes_treat_open_connections_differently() -> None:
     wedged = [key for key in examined() if effect("crowd", *key).code == "crowd.wedged"]
     assert wedged == [("gthread", "23.0.0")]
     codes = {name: effect("under_way", name).code for name in CLASSES}
@@ -135,7 +135,7 @@ def test_effects_on_open_connections() -> None:
     assert changed == ["uvicorn"]
 
 
-def test_effects_of_single_classes() -> None:
+def test_some_effects_are_specific_to_a_class() -> None:
     assert effect("max_requests", "sync").code == "max_requests"
     assert effect("max_requests", "gevent").code == "max_requests.overrun"
     assert effect("timeout", "sync").code == effect("timeout", "tornado").code == "timeout.both"
@@ -183,7 +183,7 @@ def test_each_setting_has_an_effect_with_a_sentence() -> None:
          " response within 5.00 s"),
     ],
 )  # fmt: skip
-def test_effects_that_no_recorded_launch_of_sync_shows(
+def test_changed_launches_show_other_effects(
     setting: str, changes: Mapping[str, Mapping[str, object]], observation: str
 ) -> None:
     keys = {launch_name(trial): trial.key for trial in trials(recorded_run().plan)
@@ -274,7 +274,7 @@ def linted(path: Path, left_out: tuple[str, ...] = ()) -> list[Finding]:
 
 
 @pytest.mark.parametrize("name", IGNORED)
-def test_each_ignored_line_is_named_and_no_honoured_one(name: str) -> None:
+def test_ignored_lines_are_named_and_honoured_lines_are_not(name: str) -> None:
     path = FILES / f"{name}.py"
     findings = linted(path)
     assert not any(isinstance(finding, gunicorn_file.UnknownName) for finding in findings)
@@ -403,7 +403,7 @@ def test_the_time_left_is_that_of_two_launches_at_a_time() -> None:
     assert left([], {}) == 0.0
 
 
-def test_in_an_older_run_reload_is_the_signal() -> None:
+def test_reload_means_the_signal_in_an_older_run() -> None:
     plan = with_plan(details={"settings": ["workers", "reload"]}).plan
     assert SettingsRequest.of(plan).settings == ("workers", "reload")
     cells = tuple(cell for cell in plan.cells if not cell.name.endswith("-touched"))
@@ -474,7 +474,7 @@ def test_the_effect_of_a_setting_may_depend_on_another_one(
     assert any(sentence.endswith(f": {effect}") for sentence in sentences) == ("without" in effect)
 
 
-def test_a_file_for_another_class_than_the_requested_one_says_so(tmp_path: Path) -> None:
+def test_the_report_notes_that_the_file_selects_another_class(tmp_path: Path) -> None:
     _, report = report_on(conf(tmp_path, "worker_class = 'uvicorn'\nthreads = 4\n"))
     effects = {table.title: table.rows[0][3] for table in report.tables}
     assert effects[f"Settings in the file, uvicorn, Gunicorn {USUAL}"] == "selects uvicorn"

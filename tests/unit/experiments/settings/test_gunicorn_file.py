@@ -71,7 +71,7 @@ def test_each_setting_of_a_line_has_its_value(tmp_path: Path) -> None:
         ("for timeout in (1, 2): ...\ntimeout = 3\n", (1,), 2),
     ],
 )
-def test_assignments_that_a_later_line_overrides(
+def test_a_later_line_overrides_an_assignment(
     tmp_path: Path, text: str, overridden: tuple[int, ...], by: int
 ) -> None:
     (line,) = read(tmp_path, text)
@@ -149,7 +149,7 @@ def test_a_file_that_is_not_python_is_refused(tmp_path: Path, text: str, why: st
         ({"worker_class": "shop.workers.Own"}, "shop.workers.Own"),
     ],
 )
-def test_the_worker_class_of_a_file(settings: dict[str, object], name: str) -> None:
+def test_the_settings_select_the_worker_class(settings: dict[str, object], name: str) -> None:
     assert gunicorn_file.class_of(settings) == name
 
 
