@@ -141,7 +141,7 @@ def test_always_measures_ceilings_of_slow_cells_too(
     assert ceilings(environment) == (CEILING,)
 
 
-NO_CEILINGS = (None, 1, {}, {"rps": 1.0}, {**asdict(CEILING), "rps": "x"})
+NO_CEILINGS: tuple[object, ...] = (None, 1, {}, {"rps": 1.0}, {**asdict(CEILING), "rps": "x"})
 
 
 @pytest.mark.parametrize(
