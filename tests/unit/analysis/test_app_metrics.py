@@ -28,7 +28,7 @@ from workerlab.analysis.facts import Facts
 from workerlab.finding import Finding
 from workerlab.model.evidence import AppMetricsSample, ServiceSample
 
-PAGE, OTHER = "a" * 64, "b" * 64
+PAGE, OTHER_PAGE = "a" * 64, "b" * 64
 
 
 def facts_with(
@@ -41,11 +41,6 @@ def facts_with(
     services = tuple(ServiceSample(ns(at_s), cpu_s, {}) for at_s, cpu_s in (cpu or {}).items())
     trial = with_observations(evidence(), app_metrics=metrics, services=services, missing=missing)
     return derived(trial)
-
-
-def steady_s() -> tuple[float, float]:
-    steady = derived(evidence()).window
-    return steady.opens_ns / NS - 1.0, steady.closes_ns / NS - 1.0
 
 
 FIRST = {
@@ -74,15 +69,17 @@ def test_costs_are_increases_per_request() -> None:
 
 
 def test_samples_outside_the_steady_part_do_not_count() -> None:
-    opens, closes = steady_s()
-    samples = {opens - 0.5: dict.fromkeys(FIRST, 0), opens + 0.1: FIRST, closes - 0.1: LAST}
-    after = {closes + 0.5: {name: 1000 + n for name, n in LAST.items()}}
-    assert app_metrics(facts_with({**samples, **after})).requests == 20
+    steady = derived(evidence()).window
+    opens_s, closes_s = (at_ns / NS - 1.0 for at_ns in (steady.opens_ns, steady.closes_ns))
+    before, later = dict.fromkeys(FIRST, 0), {name: 1000 + n for name, n in LAST.items()}
+    inside = {opens_s + 0.1: FIRST, closes_s - 0.1: LAST}
+    totals = {opens_s - 0.5: before, **inside, closes_s + 0.5: later}
+    assert app_metrics(facts_with(totals)).requests == 20
 
 
 def test_an_unused_cache_has_no_hit_ratio() -> None:
-    last = {**FIRST, "requests": 20}
-    assert app_metrics(facts_with({2.0: FIRST, 4.0: last})).hit_ratio == {}
+    totals = {2.0: FIRST, 4.0: {**FIRST, "requests": 20}}
+    assert app_metrics(facts_with(totals)).hit_ratio == {}
 
 
 def test_cores_of_each_component() -> None:
@@ -99,7 +96,7 @@ def test_cores_of_each_component() -> None:
 @pytest.mark.parametrize(
     "totals",
     [{}, {3.0: FIRST}, {2.0: FIRST, 4.0: FIRST}, {2.0: LAST, 4.0: FIRST}, {0.0: FIRST, 60.0: LAST}],
-    ids=["none", "one", "no request", "restarted", "outside"],
+    ids=["no sample", "one sample", "no request", "restarted app", "outside the load"],
 )
 def test_unusable_samples_give_no_metrics(totals: Mapping[float, Mapping[str, int]]) -> None:
     assert app_metrics(facts_with(totals)) is None
@@ -114,19 +111,13 @@ def test_a_failed_sampler_gives_no_metrics() -> None:
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=6))
 def test_hit_ratios_are_between_0_and_1(steps: list[int]) -> None:
     totals, sums = {}, {"requests": 0, "redis_asked": 0, "redis_hits": 0}
-    for place, step in enumerate(steps):
-        sums = {"requests": sums["requests"] + step, "redis_asked": sums["redis_asked"] + step,
-                "redis_hits": sums["redis_hits"] + step // 2}  # fmt: skip
-        totals[2.0 + place / 10] = sums
+    for number, step in enumerate(steps):
+        growth = {"requests": step, "redis_asked": step, "redis_hits": step // 2}
+        sums = {name: total + growth[name] for name, total in sums.items()}
+        totals[2.0 + number / 10] = sums
     metrics = app_metrics(facts_with(totals))
     assert all(0 <= ratio <= 1 for ratio in metrics.hit_ratio.values())
     assert metrics.requests == sum(steps[1:])
-
-
-def test_a_report_holds_app_metrics() -> None:
-    samples = (AppMetricsSample(ns(2.0), FIRST), AppMetricsSample(ns(4.0), LAST))
-    cell = cell_of(with_observations(evidence(), app_metrics=samples))
-    assert cell.app_metrics.requests == 20
 
 
 # --- configurations ------------------------------------------------------------------------------
@@ -145,18 +136,14 @@ def test_configurations_with_the_same_settings_are_separate_classes() -> None:
     assert len(report.classes) == 2
     bounds = {cell.trial.cell.server.name: cell.bound_rps for cell in report.cells}
     assert bounds == {"slow": pytest.approx(2.0), "quick": pytest.approx(8.0)}
-    alone = [analyse("run", {}, [trial]).cells[0] for trial in (slow, quick)]
-    assert list(report.cells) == alone
+    assert list(report.cells) == [cell_of(slow), cell_of(quick)]
 
 
 def test_tools_are_not_compared_across_configurations() -> None:
-    cells = [
-        configured(evidence(connections=4, delay_s=0.004), "slow"),
-        configured(evidence(connections=4, delay_s=0.001, tool="fast"), "quick"),
-    ]
-    report = analyse("run", {}, cells)
-    reasons = {why.code for cell in report.cells for why in cell.bound_reasons}
-    assert "OtherToolFaster" not in reasons
+    slow = configured(evidence(connections=4, delay_s=0.004), "slow")
+    quick = configured(evidence(connections=4, delay_s=0.001, tool="fast"), "quick")
+    cells = analyse("run", {}, [slow, quick]).cells
+    assert "OtherToolFaster" not in {why.code for cell in cells for why in cell.bound_reasons}
 
 
 # --- the response body ----------------------------------------------------------------------------
@@ -167,9 +154,9 @@ def test_tools_are_not_compared_across_configurations() -> None:
     [
         (PAGE, PAGE, 0, []),
         (None, PAGE, 0, []),
-        (OTHER, None, 0, []),
+        (OTHER_PAGE, None, 0, []),
         (None, None, 3, []),  # without a stored body a difference is only a failure
-        (OTHER, PAGE, 0, [BodyMismatch(sha256="b" * 8, expected="a" * 8)]),
+        (OTHER_PAGE, PAGE, 0, [BodyMismatch(sha256="b" * 8, expected="a" * 8)]),
         (None, PAGE, 3, [BodyMismatch(differ=3, answered=41)]),
     ],
 )

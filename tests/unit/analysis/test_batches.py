@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders.analysis import (
+    NS,
     derived,
     evidence,
-    ns,
     server,
     with_cell,
     with_measurement,
@@ -21,6 +22,7 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis.batches import ENOUGH_BATCHES, Precision, precision
 from workerlab.analysis.facts import TrialData
+from workerlab.model.evidence import Span
 
 SEEDS = 100
 # If each of 100 intervals contains the true value with a probability of 0.95, fewer than 82 do so
@@ -33,17 +35,14 @@ def precision_of(trial: TrialData) -> Precision:
 
 
 def estimates_of(*args: Any, **settings: Any) -> Precision:
-    """Those of an ideal trial with these settings."""
+    """The estimates of an ideal trial with these settings."""
     return precision_of(evidence(*args, **settings))
 
 
-def service_times(seed: int, draw: Callable[[random.Random], float]) -> Callable[[int], float]:
+def exponential(seed: int) -> Callable[[int], float]:
+    """Service times of 1 s on average."""
     chance = random.Random(seed)
-    return lambda number: draw(chance)
-
-
-def exponential(chance: random.Random) -> float:
-    return chance.expovariate(1.0)
+    return lambda number: chance.expovariate(1.0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,9 +55,11 @@ def exponential(chance: random.Random) -> float:
 def test_constant_service_times_have_no_variance(
     slots: int, connections: int, rounds: int, delay_s: float
 ) -> None:
-    """Even where batches are cut inside a round, for example with 7 connections on 4 slots."""
-    settings = server("sync", slots)
-    estimates = estimates_of(settings, connections, rounds=rounds, delay_s=delay_s, tool="fast")
+    """Even if a batch ends inside a round, for example with 7 connections on 4 slots."""
+    trial = evidence(
+        server("sync", slots), connections, rounds=rounds, delay_s=delay_s, tool="fast"
+    )
+    estimates = precision_of(trial)
     assert estimates.variation == pytest.approx(0.0, abs=1e-6)
     throughput, service = estimates.throughput_rps, estimates.service_s
     assert throughput.mean == pytest.approx(min(slots, connections) / delay_s, rel=1e-6)
@@ -70,11 +71,8 @@ def test_constant_service_times_have_no_variance(
 def test_a_pause_after_each_round_adds_no_variance() -> None:
     """4 slots idle for 5 of 55 ms: a batch may have one pause more or less than another."""
     trial = evidence(server(), 4, rounds=9, delay_s=0.055)
-    paused = (
-        (span, span.end_ns - ns(0.005) + ns(0.0)) for span in trial.spans.spans if span.end_ns
-    )
-    shorter = with_spans(trial, (type(s)(s.pid, s.start_ns, end) for s, end in paused))
-    estimates = precision_of(shorter)
+    shorter = (Span(s.pid, s.start_ns, s.end_ns - NS // 200) for s in trial.spans.spans if s.end_ns)
+    estimates = precision_of(with_spans(trial, shorter))
     assert estimates.batches >= ENOUGH_BATCHES
     assert estimates.variation == pytest.approx(0.0, abs=1e-6)
     assert estimates.service_s.mean == pytest.approx(0.050)
@@ -83,29 +81,26 @@ def test_a_pause_after_each_round_adds_no_variance() -> None:
 @pytest.mark.parametrize("connections", [4, 8])
 def test_intervals_cover_the_true_value(connections: int) -> None:
     """Exponential service, 4 slots that are never idle: 4 requests/s, and N/4 seconds each."""
-    inside = {"throughput": 0, "service": 0}
+    covered = Counter[str]()
     for seed in range(SEEDS):
-        delays = service_times(seed, exponential)
-        estimates = estimates_of(server(), connections, rounds=320 // connections, delays=delays)
-        for name, estimate, truth in (
-            ("throughput", estimates.throughput_rps, 4.0),
-            ("service", estimates.service_s, 1.0),
-        ):
-            inside[name] += abs(estimate.mean - truth) <= estimate.half
-    assert min(inside.values()) >= MIN_COVERED, inside
+        rounds, delays = 320 // connections, exponential(seed)
+        estimates = estimates_of(server(), connections, rounds=rounds, delays=delays)
+        for name, truth in (("throughput_rps", 4.0), ("service_s", 1.0)):
+            estimate = getattr(estimates, name)
+            covered[name] += abs(estimate.mean - truth) <= estimate.half
+    assert min(covered.values()) >= MIN_COVERED, covered
 
 
 def test_a_longer_load_gives_a_narrower_interval() -> None:
     short, long = (
-        estimates_of(server(), 8, rounds=rounds, delays=delays).throughput_rps
+        estimates_of(server(), 8, rounds=rounds, delays=exponential(1)).throughput_rps
         for rounds in (50, 800)
-        for delays in (service_times(1, exponential),)
     )
     assert long.half < short.half / 2
 
 
 def test_drifting_service_times_give_a_wide_interval() -> None:
-    """Service times grow from 1 to 3 s: many small batches would give an interval of a few percent,
+    """Service times grow from 1 to 3 s. Many small batches would give an interval of a few percent,
     which is too narrow."""
     estimates = estimates_of(server(), 8, rounds=40, delays=lambda number: 1 + number / 160)
     throughput = estimates.throughput_rps
@@ -129,10 +124,8 @@ def test_failures_are_not_in_the_throughput() -> None:
 @pytest.mark.parametrize("rounds", [2, 3, 4])
 def test_too_few_rounds_give_no_estimate(rounds: int) -> None:
     assert estimates_of(connections=4, rounds=rounds) == Precision()
-
-
-def test_a_load_without_a_steady_part_gives_no_estimate() -> None:
-    assert precision_of(with_cell(evidence(connections=8, rounds=2), concurrency=16)) == Precision()
+    no_steady_part = with_cell(evidence(connections=8, rounds=2), concurrency=16)
+    assert precision_of(no_steady_part) == Precision()
 
 
 @pytest.mark.parametrize("delay_s", [0.1, 0.3, 0.45, 0.7, 2.5])
@@ -140,15 +133,11 @@ def test_a_long_load_has_batches_of_about_a_second_or_a_request(delay_s: float) 
     estimates = estimates_of(connections=8, rounds=round(20 / delay_s), delay_s=delay_s)
     assert estimates.is_long
     assert max(delay_s, 2 / 3) - 1e-6 <= estimates.batch_s <= max(delay_s, 1.5) + 1e-6
-
-
-def test_a_short_load_is_not_long() -> None:
     assert not estimates_of(connections=8, rounds=10, delay_s=0.1).is_long
 
 
 def test_a_request_that_never_ended_holds_its_slot() -> None:
     trial = evidence(connections=4, rounds=12, timed=True)
     *others, last = trial.spans.spans
-    hung = type(last)(last.pid, last.start_ns, None)
-    estimates = precision_of(with_spans(trial, [*others, hung]))
-    assert estimates.variation == pytest.approx(0.0, abs=1e-3)
+    hung = with_spans(trial, [*others, Span(last.pid, last.start_ns, None)])
+    assert precision_of(hung).variation == pytest.approx(0.0, abs=1e-3)
