@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from msgspec.structs import replace
 
@@ -27,14 +29,16 @@ def sample(number: int = 0, other: int = 0, *, asleep: bool = True, **ms: float)
     return replace(base, **cells)
 
 
-def lines_of(*samples: StackSample, each: int = 10) -> tuple[BlockingLine, ...]:
-    """Of a load where every `each`-th sample is one of these, and the loop is otherwise idle."""
-    taken, at_ns = list[StackSample](), derived(TRIAL).window.opens_ns
+def lines_of(*samples: StackSample, interval: int = 10) -> tuple[BlockingLine, ...]:
+    """The lines of a load in which one in `interval` samples is one of these, in turn; in the
+    others, the loop is idle."""
+    stack_samples, at_ns = list[StackSample](), derived(TRIAL).window.opens_ns
     for number in range(300):
-        latest = samples[number // each % len(samples)] if number % each == 0 else sample()
+        turn, idle = divmod(number, interval)
+        latest = sample() if idle else samples[turn % len(samples)]
         at_ns += latest.length_ns
-        taken.append(replace(latest, at_ns=at_ns))
-    return blocking_lines(derived(replace(TRIAL, stacks=Stacks(100, tuple(taken), LINES))))
+        stack_samples.append(replace(latest, at_ns=at_ns))
+    return blocking_lines(derived(replace(TRIAL, stacks=Stacks(100, tuple(stack_samples), LINES))))
 
 
 SLEEPS = sample(2, overdue=20, since=25, stuck=20)
@@ -72,8 +76,9 @@ def test_a_line_that_holds_the_gil() -> None:
 
 
 def test_another_thread_that_holds_the_gil() -> None:
-    other = replace(HOLDS, number=0, other=2, ran_ns=0, cpu_ns=0, others_ran_ns=38 * MS)
-    (blocking,) = lines_of(other)
+    (blocking,) = lines_of(
+        replace(HOLDS, number=0, other=2, ran_ns=0, cpu_ns=0, others_ran_ns=38 * MS)
+    )
     assert (blocking.how, blocking.line) == ("holds the GIL", 42)
     assert text(blocking).endswith("nor its event loop: the call is made in another thread.")
     assert blocking.per_request_s is None  # no request may have made it
@@ -85,11 +90,10 @@ def test_few_late_samples_of_a_thread_that_mostly_computes_without_the_gil(cpu_f
     only if the thread hardly computes otherwise."""
     line = {"number": 2} if cpu_field == "ran_ns" else {"other": 2, "number": 0, "ran_ns": 0}
     held = replace(HOLDS, **line, **{cpu_field: 38 * MS})
-    on_time = sample(2 if cpu_field == "ran_ns" else 0)
-    on_time = replace(on_time, **{cpu_field: 9 * MS})
-    assert lines_of(*[held] * 2, *[on_time] * 48, each=5) == ()
+    on_time = replace(sample(line["number"]), **{cpu_field: 9 * MS})
+    assert lines_of(*[held] * 2, *[on_time] * 48, interval=5) == ()
     assert len(lines_of(*[held] * 2, *[sample()] * 28)) == 1
-    assert len(lines_of(*[held] * 8, *[on_time] * 42, each=5)) == 1
+    assert len(lines_of(*[held] * 8, *[on_time] * 42, interval=5)) == 1
 
 
 def test_a_line_of_a_library() -> None:
@@ -118,31 +122,32 @@ def test_delays_not_caused_by_the_app_are_not_reported(blocked_sample: StackSamp
 
 
 def test_a_line_that_blocks_rarely_is_not_reported() -> None:
-    assert lines_of(SLEEPS, each=150) == ()  # two samples of 300
-    assert [line.how for line in lines_of(SLEEPS, each=50)] == ["blocks the event loop"]
+    assert lines_of(SLEEPS, interval=150) == ()  # two samples of 300
+    assert kinds(lines_of(SLEEPS, interval=50)) == ["blocks the event loop"]
+
+
+def kinds(lines: Iterable[BlockingLine]) -> list[str]:
+    return [line.how for line in lines]
 
 
 def test_a_function_is_described_by_what_it_mostly_does() -> None:
-    """A thread that computes looks asleep while the host has taken its core."""
+    """A thread that computes looks asleep while another machine uses its core."""
     stolen = replace(COMPUTES, cpu_ns=5 * MS, sleeps=1)
-    assert [line.how for line in lines_of(COMPUTES, COMPUTES, stolen)] == [
-        "computes on the event loop"
-    ]
+    assert kinds(lines_of(COMPUTES, COMPUTES, stolen)) == ["computes on the event loop"]
 
 
 def test_lines_are_ordered_by_their_share() -> None:
     lines = lines_of(SLEEPS, SLEEPS, COMPUTES)
-    assert [line.how for line in lines] == ["blocks the event loop", "computes on the event loop"]
+    assert kinds(lines) == ["blocks the event loop", "computes on the event loop"]
 
 
 def test_a_load_without_a_steady_part_is_sampled_as_a_whole() -> None:
     short = with_spans(TRIAL, TRIAL.spans.spans[:4])
     facts = derived(short)
     assert facts.window is None
-    samples = (replace(SLEEPS, at_ns=facts.started_ns + n * 10 * MS) for n in range(5))
-    stacks = Stacks(100, tuple(samples), LINES)
-    lines = blocking_lines(derived(replace(short, stacks=stacks)))
-    assert [line.line for line in lines] == [42]
+    samples = tuple(replace(SLEEPS, at_ns=facts.started_ns + n * 10 * MS) for n in range(5))
+    (blocking,) = blocking_lines(derived(replace(short, stacks=Stacks(100, samples, LINES))))
+    assert blocking.line == 42
 
 
 def test_without_samples_there_are_no_lines() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders.analysis import (
+    NS,
     SYNC,
     bare,
     cell_of,
@@ -26,10 +27,11 @@ from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
 from workerlab.analysis.breakdown import MAX_EXCESS_SHARE
 from workerlab.analysis.samples import SAMPLERS, Window
-from workerlab.model.evidence import QueueSample, Span, Timing
+from workerlab.model.evidence import QueueSample
 from workerlab.model.plan import Server
 from workerlab.model.result import Breakdown
 
+GTHREAD = server("gthread", 2, 2)
 PARTS = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
 
 
@@ -48,27 +50,25 @@ def test_a_sync_server_makes_requests_wait_in_the_accept_queue(tool: str) -> Non
 
 @pytest.mark.parametrize("tool", ["ab", "fast"])
 def test_accepted_requests_wait_in_the_worker(tool: str) -> None:
-    settings = server("gthread", 2, 2)
-    trial = evidence(settings, 8, tool=tool, slots=[2, 2], deal=lambda number: number % 2)
+    trial = evidence(GTHREAD, 8, tool=tool, slots=[2, 2], deal=lambda number: number % 2)
     assert parts_of(cell_of(trial).breakdown) == pytest.approx([0, 0, 1, 1, 0], abs=1e-6)
 
 
-def shifted(trial: TrialData, change: Callable[[Timing], Timing]) -> TrialData:
-    return with_measurement(trial, timings=tuple(map(change, trial.measurement.timings)))
+def with_timings(trial: TrialData, **changes: Any) -> TrialData:
+    timings = tuple(replace(timing, **changes) for timing in trial.measurement.timings)
+    return with_measurement(trial, timings=timings)
 
 
 def test_connect_and_transfer_come_from_the_client() -> None:
     """Of 1.3 s: 0.06 s to connect, 0.04 s in the accept queue, 0.1 s in the worker, 0.9 s in the
     app and 0.2 s of transfer."""
-    trial = shifted(
-        evidence(SYNC, 4, tool="fast", delay_s=1.3), lambda timing: replace(timing, connect_s=0.06)
-    )
+    trial = with_timings(evidence(SYNC, 4, tool="fast", delay_s=1.3), connect_s=0.06)
     spans = (
         replace(
             span,
-            accept_ns=span.start_ns + 10**8,
-            start_ns=span.start_ns + 2 * 10**8,
-            end_ns=span.start_ns + 11 * 10**8,
+            accept_ns=span.start_ns + NS // 10,
+            start_ns=span.start_ns + 2 * NS // 10,
+            end_ns=span.start_ns + 11 * NS // 10,
         )
         for span in trial.spans.spans
     )
@@ -79,9 +79,7 @@ def test_connect_and_transfer_come_from_the_client() -> None:
 
 
 def test_requests_on_reused_connections_wait_in_the_worker() -> None:
-    trial = shifted(
-        evidence(SYNC, 8, tool="fast"), lambda timing: replace(timing, reused=True, connect_s=0.0)
-    )
+    trial = with_timings(evidence(SYNC, 8, tool="fast"), reused=True, connect_s=0.0)
     spans = (replace(span, accept_ns=ns(0)) for span in trial.spans.spans)
     breakdown = cell_of(with_spans(trial, spans)).breakdown
     assert breakdown.exact
@@ -99,8 +97,9 @@ def test_one_incomplete_request_makes_the_breakdown_an_estimate() -> None:
     assert cell_of(without_accept(base, 0)).breakdown.exact  # the lone request is not in the window
     assert not cell_of(without_accept(base, 20)).breakdown.exact
     assert not cell_of(with_measurement(base, origin_ns=None)).breakdown.exact
-    moved = shifted(base, lambda timing: replace(timing, start_s=timing.start_s + 5))
-    assert not cell_of(moved).breakdown.exact  # the clocks disagree
+    moved = (replace(timing, start_s=timing.start_s + 5) for timing in base.measurement.timings)
+    moved_trial = with_measurement(base, timings=tuple(moved))
+    assert not cell_of(moved_trial).breakdown.exact  # the clocks disagree
 
 
 def test_failures_are_left_out_and_counted() -> None:
@@ -124,8 +123,8 @@ def test_a_part_without_a_source_is_missing() -> None:
     assert (cell.accept_queue_max, cell.counters.listen_overflows) == (None, None)
     (missing,) = cell.notes
     assert (missing.code, missing.values["why"]) == ("SamplesMissing", "not Linux")
-    samplers = ("queue", "processes", "connections", "counters")
-    assert missing.values["samplers"] == tuple(SAMPLERS[name] for name in samplers)
+    samplers = [SAMPLERS[name] for name in ("queue", "processes", "connections", "counters")]
+    assert missing.values["samplers"] == tuple(samplers)
 
 
 def test_wrk_reports_neither_connect_nor_transfer() -> None:
@@ -137,8 +136,7 @@ def test_wrk_reports_neither_connect_nor_transfer() -> None:
 
 def test_unread_requests_on_keepalive_connections_are_waiting() -> None:
     """4 connections per worker, 2 of which wait: half of the time is waiting."""
-    settings = server("gthread", 2, 2)
-    trial = with_keepalive(evidence(settings, 8, slots=[2, 2], deal=lambda number: number % 2))
+    trial = with_keepalive(evidence(GTHREAD, 8, slots=[2, 2], deal=lambda number: number % 2))
     breakdown = cell_of(trial).breakdown
     assert breakdown.in_worker_s == pytest.approx(1.0, rel=0.06)
     assert breakdown.sources["in_worker"] == "unread requests, by Little's law"
@@ -208,11 +206,8 @@ def test_no_part_is_negative_and_all_add_up(
         slots=[1] * workers,
         deal=(lambda number: number * number % workers) if uneven else None,
     )
-    late_spans = tuple(
-        Span(s.pid, s.start_ns, (s.end_ns or 0) + round(early_s * 1e9), s.accept_ns, s.request_id)
-        for s in trial.spans.spans
-    )
-    trial = replace(trial, spans=replace(trial.spans, spans=late_spans))
+    early_ns = round(early_s * NS)
+    trial = with_spans(trial, (replace(s, end_ns=s.end_ns + early_ns) for s in trial.spans.spans))
     breakdown = cell_of(trial if observed else bare(trial)).breakdown
     if breakdown.unattributed_s is None:
         return
