@@ -1,6 +1,8 @@
-"""Which cells of a sweep keep a target, and where their loads cannot show it."""
+"""Which cells of a sweep meet a target, and which loads cannot show it."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -37,8 +39,9 @@ from workerlab.analysis.cell_targets import (
 from workerlab.analysis.stall import MachinePause
 from workerlab.analysis.target import TermOutcome
 from workerlab.experiments.sweep.document import sweep_document
+from workerlab.finding import Finding
 from workerlab.model.evidence import Pause, Summary
-from workerlab.model.plan import Rate
+from workerlab.model.plan import Rate, Server
 from workerlab.model.result import CoreWait, Document, Result, TrialResult
 from workerlab.slo import parse
 
@@ -49,26 +52,29 @@ def sweep(*trials: TrialData, target: str = TARGET) -> Document:
     return sweep_document(analyse("run", {}, trials, terms=parse(target)))
 
 
-def closed(connections: int, *, rounds: int = 40, tool: str = "fast", trial: int = 1) -> TrialData:
-    return evidence(
-        SYNC, connections, tool=tool, delay_s=0.1, rounds=rounds, trial=trial, timed=tool == "fast"
-    )
+def closed(connections: int, settings: Server = SYNC, **changes: Any) -> TrialData:
+    """A timed load of fast, 10 requests/s per slot."""
+    defaults = {"tool": "fast", "delay_s": 0.1, "rounds": 40, "timed": True}
+    return evidence(settings, connections, **{**defaults, **changes})
 
 
 def results_of(cell: TrialResult) -> list[str]:
     return [outcome.result for outcome in outcomes(cell)]
 
 
-def conclusions(document: Document) -> list[TargetKept | TargetNotKept]:
+def conclusions(document: Document) -> list[tuple[type[Finding], str]]:
+    """The kind and the axis of each conclusion."""
     return [
-        finding for finding in document.findings if isinstance(finding, TargetKept | TargetNotKept)
+        (type(finding), finding.axis)
+        for finding in document.findings
+        if isinstance(finding, TargetKept | TargetNotKept)
     ]
 
 
 # --- cells ----------------------------------------------------------------------------------------
 
 
-def test_a_level_keeps_the_target_until_requests_wait_for_slots() -> None:
+def test_a_level_meets_the_target_until_requests_wait_for_slots() -> None:
     cells = sweep(closed(4), closed(8)).cells
     assert [results_of(cell) for cell in cells] == [["met", "met"], ["broken", "met"]]
 
@@ -98,23 +104,25 @@ def test_errors_are_counted_over_all_trials_of_a_cell() -> None:
 def test_failures_count_as_slower_than_any_limit() -> None:
     """12.5 % fail, so p95 is slower than any limit although they were refused quickly."""
     trial = with_failures(closed(4), lambda number: number % 8 == 0)
-    document = sweep(trial, target="p95<150ms,p50<150ms")
-    assert [results_of(cell) for cell in document.cells] == [["broken", "met"]]
-    (outcome, _) = outcomes(document.cells[0])
+    (cell,) = sweep(trial, target="p95<150ms,p50<150ms").cells
+    assert results_of(cell) == ["broken", "met"]
+    (outcome, _) = outcomes(cell)
     assert outcome.measured == "21 of 161 requests failed, which counts as slower than any limit"
 
 
 def test_response_times_of_ab_are_used() -> None:
-    trial = closed(4, tool="ab")
+    trial = closed(4, tool="ab", timed=False)
     times_s = tuple(0.1 + n / 10_000 for n in range(trial.measurement.requests))
-    timed = requests(derived(with_measurement(trial, responses_s=times_s)), sweep(trial).cells[0])
-    assert timed.times_s == list(times_s)
-    assert outcomes(sweep(with_measurement(trial, responses_s=times_s)).cells[0])[0].low is not None
+    trial = with_measurement(trial, responses_s=times_s)
+    (cell,) = sweep(trial).cells
+    assert requests(derived(trial), cell).times_s == list(times_s)
+    assert outcomes(cell)[0].low is not None
 
 
 def test_a_summary_without_response_times_decides_without_an_interval() -> None:
     """Such as wrk and locust, which give no interval."""
-    trial = with_measurement(closed(4, tool="ab"), responses_s=(), response=Summary(p95=0.149))
+    trial = closed(4, tool="ab", timed=False)
+    trial = with_measurement(trial, responses_s=(), response=Summary(p95=0.149))
     (outcome, _) = outcomes(sweep(trial).cells[0])
     assert (outcome.result, outcome.low) == ("met", None)
 
@@ -153,15 +161,17 @@ def test_errors_break_a_target_even_if_the_load_tool_is_the_limit() -> None:
     assert outcome.result == "broken"
 
 
-def test_other_programs_can_excuse_a_broken_target_but_not_a_met_one() -> None:
-    """Other programs cost 30 % of the response time."""
-    noise = CoreWait(0.3, 0.01, others_cores=1.0, others_share=0.3)
-    assert noise.disturbed
+# Other programs cost 30 % of the response time
+NOISE = CoreWait(0.3, 0.01, others_cores=1.0, others_share=0.3)
+
+
+def test_other_programs_can_excuse_a_broken_target() -> None:
+    assert NOISE.disturbed
     trial = closed(4)
-    cell = replace(cell_of(trial), core_wait=noise)
+    cell = replace(cell_of(trial), core_wait=NOISE)
     assert outcome_of(cell, trial, "p95<150ms").result == "met"
     outcome = outcome_of(cell, trial, "p95<90ms")
-    assert (outcome.result, outcome.why) == ("not shown", CoresUsedByOthers(noise.share_lost))
+    assert (outcome.result, outcome.why) == ("not shown", CoresUsedByOthers(NOISE.share_lost))
     # The fastest took 100 ms, and others cannot have caused half of it
     assert outcome_of(cell, trial, "p95<50ms").result == "broken"
 
@@ -171,9 +181,8 @@ def test_other_programs_excuse_only_their_share_in_a_saturated_cell(
     limit: str, expected: str
 ) -> None:
     """Of a p95 of 200 ms other programs caused 60 ms."""
-    noise = CoreWait(0.3, 0.01, others_cores=1.0, others_share=0.3)
     trial = closed(8)
-    cell = replace(cell_of(trial), core_wait=noise)
+    cell = replace(cell_of(trial), core_wait=NOISE)
     assert cell.verdict == "saturated"
     assert outcome_of(cell, trial, f"p95<{limit}").result == expected
 
@@ -189,20 +198,18 @@ def test_other_programs_excuse_only_their_share_in_a_saturated_cell(
 )
 def test_a_target_broken_by_a_pause_is_not_shown_broken(target: str, expected: str) -> None:
     """Four requests of 100 ms took 1 s longer because the machine paused."""
-    paused = range(9, 13)
-    trial = evidence(SYNC, 4, tool="fast", delays=lambda number: 1.1 if number in paused else 0.1)
-    trial = with_record(trial, lone_s=(0.1,))
-    without_pause = outcome_of(cell_of(trial), trial, target)
-    trial = with_observations(trial, pauses=(Pause(ns(0.35), ns(1.35)),))
+    slow = evidence(SYNC, 4, tool="fast", delays=lambda number: 1.1 if 9 <= number < 13 else 0.1)
+    slow = with_record(slow, lone_s=(0.1,))
+    trial = with_observations(slow, pauses=(Pause(ns(0.35), ns(1.35)),))
     outcome = outcome_of(cell_of(trial), trial, target)
     assert outcome.result == expected
     if expected == "not shown":
-        assert without_pause.result == "broken"
+        assert outcome_of(cell_of(slow), slow, target).result == "broken"
         assert isinstance(outcome.why, MachinePause)
         assert "this machine, or the lab, was paused" in str(outcome)
 
 
-def test_a_growing_backlog_keeps_no_response_time() -> None:
+def test_a_growing_backlog_meets_no_response_time_target() -> None:
     """60 requests/s at a capacity of 40: a load of 10 s still answers all within 10 s."""
     trials = closed(4), closed(8), open_trial(Rate(rps=60), 60.0)
     cell = sweep(*trials, target="max<30s").cells[-1]
@@ -221,7 +228,7 @@ def test_unsent_requests_count_as_slow() -> None:
 # --- levels ---------------------------------------------------------------------------------------
 
 
-def test_the_highest_kept_level_and_the_first_broken_term() -> None:
+def test_a_sweep_reports_the_highest_level_met_and_the_first_broken_term() -> None:
     document = sweep(closed(2), closed(4), closed(8), closed(16))
     conclusion = answer(document, TargetKept)
     assert document.target_kept is True
@@ -240,7 +247,7 @@ def test_the_highest_kept_level_and_the_first_broken_term() -> None:
         ((2, 4, 8), "rps>=30,p95<150ms", ""),  # 2 connections reach 20 requests/s; 4 and 8, 40
     ],
 )
-def test_the_highest_kept_level_among_those_measured(
+def test_a_sweep_reports_if_no_higher_level_was_measured(
     levels: tuple[int, ...], target: str, last: str
 ) -> None:
     conclusion = answer(sweep(*map(closed, levels), target=target), TargetKept)
@@ -255,11 +262,11 @@ def test_no_level_meets_the_target() -> None:
     assert conclusion.beyond[0].level.connections == 4
 
 
-def test_a_single_level_that_is_not_kept_stands_for_no_other() -> None:
+def test_a_single_level_that_misses_the_target_stands_for_no_other() -> None:
     short = closed(4, rounds=5)
     for trial, verb in ((closed(8), "does not meet"), (short, "is not shown to meet")):
-        conclusion = answer(sweep(trial), TargetNotKept)
-        assert f"the only level measured {verb} p95<150ms" in str(conclusion)
+        conclusion = str(answer(sweep(trial), TargetNotKept))
+        assert f"the only level measured {verb} p95<150ms" in conclusion
 
 
 def test_no_level_is_shown_to_meet_the_target() -> None:
@@ -270,8 +277,8 @@ def test_no_level_is_shown_to_meet_the_target() -> None:
     assert [type(level) for level in conclusion.beyond] == [TermsAtLevel, TermsBreak]
 
 
-def test_a_level_keeps_the_target_only_if_all_trials_do() -> None:
-    slow = evidence(SYNC, 4, tool="fast", delay_s=0.2, rounds=40, trial=2, timed=True)
+def test_a_level_meets_the_target_only_if_all_trials_do() -> None:
+    slow = closed(4, delay_s=0.2, trial=2)
     conclusion = answer(sweep(closed(2), closed(2, trial=2), closed(4), slow), TargetKept)
     assert conclusion.highest.connections == 2
     (beyond,) = conclusion.beyond
@@ -280,31 +287,24 @@ def test_a_level_keeps_the_target_only_if_all_trials_do() -> None:
     assert "p95<150ms is missed in 1 of 2 trials: p95 200 ms." in str(conclusion)
 
 
-def test_cells_at_a_rate_decide_where_there_are_some() -> None:
+def test_cells_at_a_rate_decide_if_there_are_any() -> None:
     """Closed cells only give the capacity."""
     within, beyond = open_trial(Rate(rps=20), 20.0), open_trial(Rate(rps=60), 60.0)
     high = sweep(closed(8), closed(16), within, beyond)
-    assert [(type(conclusion), conclusion.axis) for conclusion in conclusions(high)] == [
-        (TargetNotKept, "level"),
-        (TargetKept, "rate"),
-    ]
+    assert conclusions(high) == [(TargetNotKept, "level"), (TargetKept, "rate")]
     assert high.target_kept is True
     low = sweep(closed(4), closed(8), beyond)
-    assert [(type(conclusion), conclusion.axis) for conclusion in conclusions(low)] == [
-        (TargetKept, "level"),
-        (TargetNotKept, "rate"),
-    ]
+    assert conclusions(low) == [(TargetKept, "level"), (TargetNotKept, "rate")]
     assert low.target_kept is False
 
 
-def test_every_class_must_keep_the_target() -> None:
-    slow = evidence(server("tornado"), 4, tool="fast", delay_s=0.5, rounds=40, timed=True)
-    document = sweep(closed(4), slow)
-    assert [type(conclusion) for conclusion in conclusions(document)] == [TargetKept, TargetNotKept]
+def test_every_class_must_meet_the_target() -> None:
+    document = sweep(closed(4), closed(4, server("tornado"), delay_s=0.5))
+    assert [kind for kind, _ in conclusions(document)] == [TargetKept, TargetNotKept]
     assert document.target_kept is False
 
 
-def test_a_class_without_a_valid_cell_does_not_keep_the_target() -> None:
+def test_a_class_without_a_valid_cell_does_not_meet_the_target() -> None:
     invalid = replace(evidence(server("tornado"), 4, tool="fast"), measurement=None)
     assert sweep(closed(4), invalid).target_kept is False
     assert sweep(invalid).target_kept is None  # the run is invalid anyway and exits with 1
