@@ -80,16 +80,21 @@ def advice(trial: TrialData) -> tuple[str, ...]:
 
 
 def using(
-    trial: TrialData, cores: float, *, tool: float = 0.0, others: float = 0.0, of: int = 2
+    trial: TrialData, server: float, *, tool: float = 0.0, others: float = 0.0, cores: int = 2
 ) -> TrialData:
-    """The same trial where the server, load tool and others use this many of `of` cores."""
-    busy = cores + tool + others
-    samples = []
+    """The same trial on a machine with so many cores, some of them in use."""
+    usage = server, tool, server + tool + others
+    first, samples = trial.observations.processes[0], list[ProcessSample]()
     for sample in trial.observations.processes:
-        at_s = (sample.at_ns - trial.observations.processes[0].at_ns) / 1e9
-        cpu_s = at_s * cores, at_s * tool, at_s * busy
+        cpu_s = (used * (sample.at_ns - first.at_ns) / NS for used in usage)
         samples.append(ProcessSample(sample.at_ns, *cpu_s, None, None))
-    return with_observations(trial, processes=tuple(samples), cores=of)
+    return with_observations(trial, processes=tuple(samples), cores=cores)
+
+
+def serial(settings: Server, **changes: Any) -> TrialData:
+    """8 connections, evenly dealt to workers that each serve one request at a time."""
+    workers = settings.workers
+    return evidence(settings, 8, slots=[1] * workers, deal=lambda n: n % workers, **changes)
 
 
 def test_sync_waits_in_the_accept_queue() -> None:
@@ -100,7 +105,7 @@ def test_sync_waits_in_the_accept_queue() -> None:
 
 
 def test_gthread_waits_inside_its_workers() -> None:
-    trial = evidence(server("gthread", 2, 2), 16, slots=[2, 2], deal=lambda number: number % 2)
+    trial = evidence(server("gthread", 2, 2), 16, slots=[2, 2], deal=lambda n: n % 2)
     cause = diagnosis_of(WaitingForSlots, trial)
     assert cause.waiting == "the other 12 wait 3.00 s inside the workers, accepted but not started"
     assert cause.advice == (class_named("gthread").advice,)
@@ -111,8 +116,8 @@ def test_uneven_dealing_advises_fewer_worker_connections() -> None:
     assert cell_of(gthread(16)).throughput_rps == pytest.approx(5.9, abs=0.05)
     assert cause.dealing.idle == pytest.approx(2.1, abs=0.05)
     assert (cause.dealt, cause.per_worker) == ("requests", (33, 24, 16, 8))
-    (as_threads,) = cause.advice
-    assert as_threads.startswith("--worker-connections 2, as many as threads")
+    (fewer_connections,) = cause.advice
+    assert fewer_connections.startswith("--worker-connections 2, as many as threads")
     limited = Server("gthread", 4, 2, 64, 2)  # as many worker_connections as threads
     assert advice(evidence(limited, 16, slots=[2] * 4, deal=lambda n: (0, 0, 1, 2)[n % 4])) == ()
 
@@ -141,7 +146,7 @@ def test_uneven_dealing_of_tornado_advises_another_class() -> None:
     ],
 )
 def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> None:
-    trial = evidence(server(worker_class), 8, slots=[1] * 4, deal=lambda number: number % 4)
+    trial = serial(server(worker_class))
     cause = diagnosis_of(BlockedLoop, using(trial, 0.01))
     assert "(8 connections on 4 workers, and no worker ever had two requests" in cause.how
     (replace_calls,) = cause.advice
@@ -149,27 +154,24 @@ def test_a_blocked_event_loop_is_recognised(worker_class: str, calls: str) -> No
     assert replace_calls.endswith(f"use {calls}")
     (computing,) = advice(using(trial, 1.9))
     assert computing.startswith("it computes (1.9 cores for 4 workers)")
-    bound = replace(server(worker_class), cores=1)
-    full = evidence(bound, 8, slots=[1] * 4, deal=lambda number: number % 4)
-    assert advice(using(full, 0.9, of=8))[0].startswith("it computes (0.9 cores for 4 workers)")
+    one_core = using(serial(replace(server(worker_class), cores=1)), 0.9, cores=8)
+    assert advice(one_core)[0].startswith("it computes (0.9 cores for 4 workers)")
     (unknown,) = advice(bare(trial))
     assert "blocks (" in unknown
     assert unknown.endswith(calls)
 
 
 def test_a_preloaded_gevent_app_is_advised_to_patch_first() -> None:
-    trial = evidence(server("gevent"), 8, slots=[1] * 4, deal=lambda number: number % 4)
+    trial = serial(server("gevent"))
     proof = {"preload_app": True, "patched": "gevent"}
     assert advice(with_record(trial, proof=proof)) == (PATCH_BEFORE_PRELOAD,)
     assert advice(trial)[0].endswith(PATCHABLE_CALLS)
 
 
 def test_a_loop_that_serves_two_at_once_is_not_blocked() -> None:
-    trial = evidence(server("uvicorn", 2), 8, slots=[2, 2], deal=lambda number: number % 2)
+    trial = evidence(server("uvicorn", 2), 8, slots=[2, 2], deal=lambda n: n % 2)
     assert not isinstance(cause(trial), BlockedLoop)
-    hello = evidence(
-        server("uvicorn"), 8, slots=[1] * 4, deal=lambda number: number % 4, delay_s=0.004
-    )
+    hello = serial(server("uvicorn"), delay_s=0.004)
     # Requests spend four fifths of their time in the app; the loop is free for the rest
     spans = (
         replace(s, start_ns=(s.end_ns or 0) - 3_200_000, accept_ns=s.start_ns)
@@ -192,12 +194,10 @@ def test_a_machine_without_a_free_core_is_the_limit() -> None:
     with_tool = diagnosis_of(BusyMachine, using(trial, 1.2, tool=0.7))
     assert "the load tool 0.7 cores" in with_tool.how
     few = diagnosis_of(BusyMachine, noisy(trial, server_cores=1.7, tool_cores=0.05, others=0.2))
-    assert few.how.endswith(
-        "(the server 1.7 cores, the load tool 0.1 cores, other programs 0.2 cores)"
-    )
-    assert BusyMachine not in diagnosis_types(
-        using(trial, 0.6, others=1.4)
-    )  # other programs use the cores
+    usage = "(the server 1.7 cores, the load tool 0.1 cores, other programs 0.2 cores)"
+    assert few.how.endswith(usage)
+    # Other programs use the cores
+    assert BusyMachine not in diagnosis_types(using(trial, 0.6, others=1.4))
 
 
 def test_a_busy_machine_does_not_limit_a_sleeping_server() -> None:
@@ -206,33 +206,30 @@ def test_a_busy_machine_does_not_limit_a_sleeping_server() -> None:
 
 
 TWO_WORKERS = server("asgi", 2)
+TWO_INSTANCES = replace(TWO_WORKERS, instances=2)
 
 
 @pytest.mark.parametrize(
-    ("settings", "cores", "how"),
+    ("settings", "server_cores", "how"),
     [
         (server("asgi", 1), 0.98, "1 worker computed all the time (1.0 cores of 8)"),
         (TWO_WORKERS, 1.9, "2 workers computed all the time (1.9 cores of 8)"),
         (replace(TWO_WORKERS, cores=1), 0.98, "2 workers computed all the time (1.0 cores of 1)"),
-        (
-            replace(TWO_WORKERS, instances=2),
-            3.8,
-            "4 workers computed all the time (3.8 cores of 8)",
-        ),
-        (replace(TWO_WORKERS, instances=2), 1.9, None),
+        (TWO_INSTANCES, 3.8, "4 workers computed all the time (3.8 cores of 8)"),
+        (TWO_INSTANCES, 1.9, None),
     ],
 )
 def test_workers_that_always_compute_are_the_limit(
-    settings: Server, cores: float, how: str | None
+    settings: Server, server_cores: float, how: str | None
 ) -> None:
-    cell = cell_of(using(slowed(settings, 8, 1), cores, of=8))
-    assert cell.usage.server_cores == pytest.approx(cores)
+    cell = cell_of(using(slowed(settings, 8, 1), server_cores, cores=8))
+    assert cell.usage.server_cores == pytest.approx(server_cores)
     busy = cell.diagnosis if isinstance(cell.diagnosis, BusyWorkers) else None
     assert (busy and busy.how) == how
     assert not busy or (busy.advice == (MORE_CORES,)) == (settings.cores == 1)
 
 
-def test_a_limit_beside_other_programs_rests_on_cpu_per_request() -> None:
+def test_a_cpu_limit_while_other_programs_run_is_explained_by_cpu_per_request() -> None:
     """The throughput is no evidence, because the other programs limit it too."""
     need = "each request takes 739 us of CPU time, and a worker computes for one request at a time"
     for kind, name in ((BusyWorkers, "The workers' CPU"), (BusyMachine, "The machine")):
@@ -257,10 +254,15 @@ def test_nothing_waits() -> None:
     assert values(cause(evidence(SYNC, 1)), "connections", "used", "slots") == (1, 1, 4)
 
 
+def ending_earlier(trial: TrialData) -> TrialData:
+    """Each slot is idle for 0.3 s before its next request."""
+    return with_spans(
+        trial, (replace(span, end_ns=span.end_ns - 3 * NS // 10) for span in trial.spans.spans)
+    )
+
+
 def test_filled_slots_may_be_idle_between_requests() -> None:
-    trial = evidence(SYNC, 4)
-    spans = [replace(span, end_ns=(span.end_ns or 0) - NS * 3 // 10) for span in trial.spans.spans]
-    cell = cell_of(with_spans(trial, spans))
+    cell = cell_of(ending_earlier(evidence(SYNC, 4)))
     assert (cell.verdict, cell.reason.code) == ("at capacity", "SlotsFilled")
     assert "busy" not in text(cell.reason)
     (diagnosis,) = cell.findings
@@ -273,7 +275,7 @@ def test_filled_slots_may_be_idle_between_requests() -> None:
 
 
 def test_without_slots_the_reason_rests_on_the_bound() -> None:
-    cell = cell_of(evidence(server("asgi", 2), 8, slots=[1, 1], deal=lambda number: number % 2))
+    cell = cell_of(serial(server("asgi", 2)))
     assert cell.reason.code == "BelowPossible"
     assert values(cell.reason, "possible_rps") == (pytest.approx(cell.bound_rps),)
     assert values(cell.reason.values["why"], "used") == (2,)
@@ -281,29 +283,20 @@ def test_without_slots_the_reason_rests_on_the_bound() -> None:
 
 
 def test_an_unexplained_response_names_the_time_inside_the_app() -> None:
-    start = (
-        "With 32 connections a response takes 164 ms, 161 ms of it inside the app, a lone one"
-        " 103 ms"
+    diagnosis = Unexplained(
+        connections=32, response_s=0.164, lone_s=0.103, service_s=0.161, waiting=None, busy=None
     )
-    slow: dict[str, Any] = {
-        "connections": 32,
-        "response_s": 0.164,
-        "lone_s": 0.103,
-        "service_s": 0.161,
-    }
-    diagnosis = Unexplained(**slow, waiting=None, busy=None)
-    assert text(diagnosis) == f"{start}; the cause is unknown."
-    idle = Unexplained(**slow, waiting="requests wait 9.0 ms", busy=0.75)
-    assert text(idle) == (
-        f"{start}: requests wait 9.0 ms, although slots were only 75 % busy; the cause is unknown."
-    )
+    start = "With 32 connections a response takes 164 ms, 161 ms of it inside the app, a lone one"
+    assert text(diagnosis) == f"{start} 103 ms; the cause is unknown."
+    why = "requests wait 9.0 ms, although slots were only 75 % busy"
+    idle = replace(diagnosis, waiting="requests wait 9.0 ms", busy=0.75)
+    assert text(idle) == f"{start} 103 ms: {why}; the cause is unknown."
 
 
 def test_slots_that_idle_as_workers_lack_a_core_are_explained() -> None:
     """8 connections on 4 slots; 4 workers that compute or wait for a core all the time."""
     trial = evidence(SYNC, 8)
-    idle = [replace(s, end_ns=(s.end_ns or 0) - NS * 3 // 10) for s in trial.spans.spans]
-    waiting = noisy(with_spans(trial, idle), server_cores=1.3, server_wait=2.7)
+    waiting = noisy(ending_earlier(trial), server_cores=1.3, server_wait=2.7)
     facts, cell = derived(waiting), cell_of(waiting)
     diagnosis = no_limit(facts, cell, slower=True)
     assert isinstance(diagnosis, Unexplained)
@@ -312,14 +305,14 @@ def test_slots_that_idle_as_workers_lack_a_core_are_explained() -> None:
     assert "unknown" in text(no_limit(derived(noisy(trial)), cell, slower=True))
 
 
-def test_a_lone_time_shorter_than_the_cpu_time_is_left_out() -> None:
-    """If others share a core's caches, a request may compute for longer than a lone one takes."""
-    assert str(CpuNeed(0.0654, lone_s=None)) == "each request takes 65.4 ms of CPU time"
+def test_the_cpu_time_of_a_request_is_compared_with_a_lone_one_if_known() -> None:
+    need = "each request takes 65.4 ms of CPU time"
+    assert str(CpuNeed(0.0654, lone_s=None)) == need
     lone = " (the fastest lone one 70.0 ms in total)"
-    assert str(CpuNeed(0.0654, lone_s=0.07)).endswith(lone)
+    assert str(CpuNeed(0.0654, lone_s=0.07)) == f"{need}{lone}"
 
 
-def test_an_unobserved_waiting_place_is_unknown() -> None:
+def test_the_place_of_waiting_is_unknown_without_observations() -> None:
     cause = diagnosis_of(WaitingForSlots, bare(evidence(SYNC, 8)))
     assert cause.waiting == "the other 4 wait 1.00 s in a place that was not measured"
 
@@ -341,12 +334,10 @@ def test_an_invalid_cell_has_no_diagnosis_and_does_not_represent_its_class() -> 
 
 def test_a_class_is_represented_by_the_cell_that_lost_most() -> None:
     """16 connections dealt unevenly lose throughput; 64 keep every worker busy."""
-    uneven = evidence(
-        server("gthread", 2, 4), 16, slots=[4, 4], deal=lambda number: int(number % 8 == 0)
-    )
-    even = evidence(server("gthread", 2, 4), 64, slots=[4, 4], deal=lambda number: number % 2)
-    report = analyse("r", {}, [uneven, even])
-    (group,) = report.classes
+    settings = server("gthread", 2, 4)
+    uneven = evidence(settings, 16, slots=[4, 4], deal=lambda n: int(n % 8 == 0))
+    even = evidence(settings, 64, slots=[4, 4], deal=lambda n: n % 2)
+    (group,) = analyse("r", {}, [uneven, even]).classes
     assert group.diagnosed_trial == uneven.trial.key
     assert isinstance(group.diagnosis, UnevenDealing)
     assert group.diagnosis.advice[0].startswith("--worker-connections 4, as many as threads")
@@ -358,8 +349,8 @@ def test_time_inside_the_app_is_not_waiting_for_slots() -> None:
     """Of a response of 2 s, either most of the extra second is before the app, or inside it."""
     for begins_ns, code in ((7 * NS // 10, "BelowPossible"), (NS // 5, "SlowedDown")):
         trial = slowed(server("asgi"), 8, 4)
-        first, *rest = trial.spans.spans
-        late = [replace(span, start_ns=span.start_ns + begins_ns) for span in rest]
+        first, *others = trial.spans.spans
+        late = (replace(span, start_ns=span.start_ns + begins_ns) for span in others)
         assert cell_of(with_spans(trial, [first, *late])).reason.code == code
 
 

@@ -1,4 +1,4 @@
-"""Service times that change during a load: real changes, and false alarms."""
+"""Drift and slow starts are found where service times change, and rarely elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from tests.builders.analysis import (
     NS,
@@ -15,6 +14,7 @@ from tests.builders.analysis import (
     diagnosis_of,
     diagnosis_types,
     evidence,
+    server,
     with_observations,
     with_record,
 )
@@ -60,11 +60,11 @@ def test_random_service_times_rarely_count_as_change(kind: str, requests: int) -
 @pytest.mark.parametrize("factor", [2.0, 0.5])
 def test_a_drift_is_always_found(factor: float) -> None:
     for seed in range(20):
-        times = series("sleeping", seed, 160)
-        changing = [time_s * factor ** (i / 160) for i, time_s in enumerate(times)]
-        change = drift_of(changing)
-        assert (change.z > 0) == (factor > 1)
-        assert count_slow_first(changing) == 0
+        times_s = [
+            time_s * factor ** (n / 160) for n, time_s in enumerate(series("sleeping", seed, 160))
+        ]
+        assert (drift_of(times_s).z > 0) == (factor > 1)
+        assert count_slow_first(times_s) == 0
 
 
 def test_a_drift_needs_32_requests_and_a_change_of_a_tenth() -> None:
@@ -73,21 +73,21 @@ def test_a_drift_needs_32_requests_and_a_change_of_a_tenth() -> None:
     assert drift_of([1 + i / 1000 for i in range(160)]) is not None
 
 
-@pytest.mark.parametrize("first", [5, 8, 30])
-def test_slow_at_first_is_always_found(first: int) -> None:
+@pytest.mark.parametrize("count", [5, 8, 30])
+def test_a_slow_start_is_always_found(count: int) -> None:
     for seed in range(20):
-        times = series("sleeping", seed, 160)
-        slow = [time_s * (3 if i < first else 1) for i, time_s in enumerate(times)]
-        assert count_slow_first(slow) == pytest.approx(first, abs=first / 4)
+        times_s = series("sleeping", seed, 160)
+        times_s[:count] = (3 * time_s for time_s in times_s[:count])
+        assert count_slow_first(times_s) == pytest.approx(count, abs=count / 4)
 
 
-def test_slow_at_first_allows_one_fast_request() -> None:
-    """For example because a pool already has one connection."""
+def test_a_slow_start_has_at_least_five_requests_and_may_include_a_fast_one() -> None:
+    assert count_slow_first([*[1.05] * 4, *[0.05, 0.051] * 80]) == 0
+    # For example because a pool already has one connection
     assert count_slow_first([0.05, *[1.05] * 7, *[0.05] * 232]) == 8
 
 
-def test_four_slow_requests_are_too_few() -> None:
-    assert count_slow_first([*[1.05] * 4, *[0.05, 0.051] * 80]) == 0
+SLOW_START = evidence(SYNC, 8, rounds=20, delays=lambda number: 2.0 if 1 <= number <= 8 else 0.1)
 
 
 def test_drift_and_slow_first_requests_are_diagnosed() -> None:
@@ -95,27 +95,25 @@ def test_drift_and_slow_first_requests_are_diagnosed() -> None:
     diagnosis = diagnosis_of(Drift, drifting)
     assert diagnosis.last_s > 2 * diagnosis.first_s
     assert diagnosis.advice == (LOOK_FOR_GROWTH,)
-    slow = evidence(SYNC, 8, rounds=20, delays=lambda number: 2.0 if 1 <= number <= 8 else 0.1)
-    assert diagnosis_types(slow)[:1] == [SlowFirst]
-    assert not {Drift, Shared} & set(diagnosis_types(slow))
+    assert diagnosis_types(SLOW_START)[:1] == [SlowFirst]
+    assert not {Drift, Shared} & set(diagnosis_types(SLOW_START))
 
 
-def test_requests_slow_because_of_a_pause_are_not_slow_at_first() -> None:
-    slow = evidence(SYNC, 8, rounds=20, delays=lambda number: 2.0 if 1 <= number <= 8 else 0.1)
-    first = slow.spans.spans[1]
-    pause = Pause(first.start_ns + NS // 10, first.start_ns + 4 * NS)
-    assert SlowFirst not in diagnosis_types(with_observations(slow, pauses=(pause,)))
+def test_a_pause_at_the_start_is_not_a_slow_start() -> None:
+    began_ns = SLOW_START.spans.spans[1].start_ns
+    pause = Pause(began_ns + NS // 10, began_ns + 4 * NS)
+    assert SlowFirst not in diagnosis_types(with_observations(SLOW_START, pauses=(pause,)))
 
 
-def test_lone_requests_that_waited_longest_show_no_drift() -> None:
-    """Beside other programs 20 ms of CPU take 44 ms at first, 75 ms at last, and 80 ms alone."""
-    server = replace(SYNC, workers=1)
-    trial = evidence(server, 8, rounds=20, delay_s=0.08, delays=lambda number: 0.04 + number / 5000)
+def test_waits_for_a_core_that_delayed_lone_requests_most_are_no_drift() -> None:
+    """While other programs run, 20 ms of CPU take 44 ms first, 75 ms last, and 80 ms alone."""
+    trial = evidence(
+        server(workers=1), 8, rounds=20, delay_s=0.08, delays=lambda number: 0.04 + number / 5000
+    )
     assert drift(derived(trial)) is not None
     noise = noisy(trial, server_cores=0.36, server_wait=0.64, others=1.6)
     facts = derived(with_record(noise, lone_s=(0.08, 0.09)))
-    wait = core_wait(facts)
-    assert wait.share_lost < 0.01, "compared with the slow lone requests nothing waited"
+    assert core_wait(facts).share_lost < 0.01, "nothing waited, compared with slow lone requests"
     assert drift(facts) is None
 
 
@@ -129,18 +127,18 @@ def test_a_very_short_load_shows_no_drift() -> None:
     ("typical_s", "server_cores", "drifts"),
     [(0.1, 0.1, False), (0.3, 0.1, True), (0.3, 0.8, False)],
 )
-def test_beside_other_programs_only_the_fastest_requests_show_a_drift(
+def test_while_other_programs_run_only_the_fastest_requests_show_a_drift(
     typical_s: float, server_cores: float, drifts: bool
 ) -> None:
     """In less than a second all requests may wait for a core, and if they compute, even the fastest
     take longer."""
 
-    def drifting(number: int) -> float:
+    def delay_s(number: int) -> float:
         step = (0, 1, 2, 4, 3, 5, 6, 7)[min(7, number * 8 // 200)]
         return typical_s * (1.4 - 0.05 * step)
 
-    trial = evidence(SYNC, 4, rounds=50, delay_s=typical_s, delays=drifting, tool="fast")
-    load = {"server_wait": 0.8, "others": 1.8 - server_cores}
-    change = drift(derived(noisy(trial, server_cores=server_cores, **load)))
-    assert (change is not None) == drifts
-    assert drift(derived(trial)) is not None
+    quiet = evidence(SYNC, 4, rounds=50, delay_s=typical_s, delays=delay_s, tool="fast")
+    others = 1.8 - server_cores
+    busy = noisy(quiet, server_cores=server_cores, server_wait=0.8, others=others)
+    assert (drift(derived(busy)) is not None) == drifts
+    assert drift(derived(quiet)) is not None
