@@ -51,14 +51,14 @@ def beat(
     return Beat(pid, 1_000_000_000 + round(at_s * 1000 * MS), *times_ns)
 
 
-def row(length_s: float = 30.0, pid: int = 100, each: int = 0, **late: float) -> list[Beat]:
-    """Consecutive beats; every `each`-th is late by these times in ms."""
-    beats, at_s, number = list[Beat](), 0.0, 0
+def row(length_s: float = 30.0, pid: int = 100, interval: int = 0, **late: float) -> list[Beat]:
+    """Consecutive beats, of which one in `interval` is late by these times in ms."""
+    beats, at_s = list[Beat](), 0.0
     while at_s < length_s:
-        number += 1
-        latest = beat(pid=pid, **late) if each and number % each == 0 else beat(pid=pid)
+        is_late = interval and (len(beats) + 1) % interval == 0
+        latest = beat(at_s, pid=pid, **(late if is_late else {}))
         at_s += latest.length_ns / 1e9
-        beats.append(replace(latest, at_ns=latest.at_ns + round(at_s * 1e9)))
+        beats.append(replace(latest, at_ns=latest.at_ns + latest.length_ns))
     return beats
 
 
@@ -102,19 +102,19 @@ def test_blocked_time_is_at_most_the_lateness(
 @pytest.mark.parametrize(
     ("beats", "alarms"),
     [
-        (row(each=20, late=30.0), True),
-        (row(each=20, late=30.0, cpu=30.0), True),  # a long computation
-        (row(each=20, late=30.0, queued=25.0), False),
-        (row(each=200, late=30.0), False),  # half a per cent of the beats
-        (row(each=2, late=9.0), False),
+        (row(interval=20, late=30.0), True),
+        (row(interval=20, late=30.0, cpu=30.0), True),  # a long computation
+        (row(interval=20, late=30.0, queued=25.0), False),
+        (row(interval=200, late=30.0), False),  # half a per cent of the beats
+        (row(interval=2, late=9.0), False),
     ],
 )
 def test_late_loops_are_worth_sampling(beats: list[Beat], alarms: bool) -> None:
     assert worth_sampling(derived(with_beats(ASGI, beats))) == alarms
 
 
-def test_shares_of_the_time_and_the_worst_loop_first() -> None:
-    use = use_of(row(pid=100), row(pid=101, each=4, late=120.0, cpu=20.0))
+def test_loops_are_ordered_by_the_share_of_time_they_are_blocked() -> None:
+    use = use_of(row(pid=100), row(pid=101, interval=4, late=120.0, cpu=20.0))
     worst, idle = use.workers
     assert worst.blocked == pytest.approx(100 / 200, rel=0.1)
     assert worst.computing == pytest.approx(20 / 200, rel=0.1)
@@ -139,19 +139,18 @@ def test_only_the_steady_part_counts() -> None:
 
 def test_beats_during_a_pause_are_left_out() -> None:
     """The observer was due shortly after the beat."""
-    trial = with_beats(ASGI, row(each=20, late=600.0, length_s=60.0))
+    trial = with_beats(ASGI, row(interval=20, late=600.0, length_s=60.0))
     late = [beat.at_ns for beat in trial.beats.beats if beat.late_ns]
     pauses = tuple(Pause(at_ns - 520 * MS, at_ns - MS) for at_ns in late)
     assert loop_use(derived(trial)).worst.blocked > 0.5
     assert worth_sampling(derived(trial))
     trial = with_observations(trial, pauses=pauses)
-    finding = loop_use(derived(trial)).worst
-    assert (finding.blocked, finding.late, finding.longest_s) == (0, 0, 0)
+    worst = loop_use(derived(trial)).worst
+    assert (worst.blocked, worst.late, worst.longest_s) == (0, 0, 0)
     assert not worth_sampling(derived(trial))
     # Blocking outside the pauses still counts
-    assert loop_use(
-        derived(with_observations(trial, pauses=pauses[::2]))
-    ).worst.longest_s == pytest.approx(0.6)
+    worst = loop_use(derived(with_observations(trial, pauses=pauses[::2]))).worst
+    assert worst.longest_s == pytest.approx(0.6)
 
 
 # --- diagnosis ----------------------------------------------------------------------------------
@@ -163,7 +162,7 @@ def blocked_loop(trial: TrialData) -> BlockedLoop | None:
 
 
 def test_a_partly_blocked_loop_is_diagnosed() -> None:
-    finding = blocked_loop(with_beats(ASGI, row(pid=100), row(pid=101, each=4, late=120.0)))
+    finding = blocked_loop(with_beats(ASGI, row(pid=100), row(pid=101, interval=4, late=120.0)))
     assert finding.blocked == pytest.approx(0.6, rel=0.1)
     assert finding.longest_s == pytest.approx(0.12)
     assert 3 <= finding.late < finding.beats
@@ -171,26 +170,21 @@ def test_a_partly_blocked_loop_is_diagnosed() -> None:
     assert text(finding).startswith("Something blocks the event loop for at least 6")
 
 
-RARE = row(each=50, late=40.0)  # 4 % of the time
-SMALL = row(each=5, late=9.0)  # 8 %, each shorter than 10 ms
-SHORT = row(each=1, late=5.0)  # 20 %: a loop full of short calls
-ONCE = [*row(), beat(2.0, late=300.0)]
-ONCE_IN_SHORT_LOAD = [*row(length_s=4.0), beat(4.6, late=500.0)]  # 20 % of a short steady part
-TWO_LONG = [beat(3.0, late=300.0), beat(3.4, late=300.0)]
+RARE = row(interval=50, late=40.0)  # 4 % of the time
 
 
 @pytest.mark.parametrize(
     ("beats", "blocked"),
     [
-        pytest.param(RARE, True, id="rare"),
-        pytest.param(SMALL, False, id="small"),
-        pytest.param(SHORT, True, id="short"),
-        pytest.param(ONCE, False, id="once"),
-        pytest.param(ONCE_IN_SHORT_LOAD, False, id="once in a short load"),
-        pytest.param(TWO_LONG, True, id="two long ones"),
-        pytest.param(row(each=4, late=40.0, cpu=40.0), False, id="computing"),
-        pytest.param(row(each=4, late=40.0, queued=38.0), False, id="waiting for a core"),
-        pytest.param(row(), False, id="free"),
+        (RARE, True),
+        (row(interval=5, late=9.0), False),  # 8 % of the time, each shorter than 10 ms
+        (row(interval=1, late=5.0), True),  # 20 %: a loop full of short calls
+        ([*row(), beat(2.0, late=300.0)], False),  # once
+        ([*row(length_s=4.0), beat(4.6, late=500.0)], False),  # 20 % of a short steady part
+        ([beat(3.0, late=300.0), beat(3.4, late=300.0)], True),
+        (row(interval=4, late=40.0, cpu=40.0), False),
+        (row(interval=4, late=40.0, queued=38.0), False),
+        (row(), False),
     ],
 )
 def test_only_noticeable_blocking_is_diagnosed(beats: list[Beat], blocked: bool) -> None:
@@ -198,27 +192,27 @@ def test_only_noticeable_blocking_is_diagnosed(beats: list[Beat], blocked: bool)
 
 
 @pytest.mark.parametrize(
-    ("busy_s", "stolen_s", "beside_s", "blocked"),
+    ("busy_s", "stolen_s", "trials_s", "blocked"),
     [(0.0, 0.0, 0.0, True), (0.0, 0.05, 0.0, False), (1.0, 0.05, 0.99, True)],
     ids=["none", "stolen", "stolen from other trials"],
 )
 def test_stolen_time_is_not_blocking(
-    busy_s: float, stolen_s: float, beside_s: float, blocked: bool
+    busy_s: float, stolen_s: float, trials_s: float, blocked: bool
 ) -> None:
-    """Seconds of all cores per sample, in total, stolen, and used by other trials."""
-    samples = (
-        replace(s, host_busy_s=busy_s * n, host_steal_s=stolen_s * n, beside_cpu_s=beside_s * n)
+    """Seconds of all cores per sample: in total, stolen, and used by other trials."""
+    samples = tuple(
+        replace(s, host_busy_s=busy_s * n, host_steal_s=stolen_s * n, beside_cpu_s=trials_s * n)
         for n, s in enumerate(ASGI.observations.processes)
     )
-    trial = with_observations(with_beats(ASGI, RARE), processes=tuple(samples))
+    trial = with_observations(with_beats(ASGI, RARE), processes=samples)
     assert (blocked_loop(trial) is not None) == blocked
 
 
 def test_a_blocked_loop_matters_only_if_others_wait_for_it() -> None:
-    alone = evidence(server("asgi", 2), 2, slots=[2])
-    assert blocked_loop(with_beats(alone, RARE)) is None
-    together = with_spans(alone, (replace(span, pid=100) for span in alone.spans.spans))
-    assert blocked_loop(with_beats(together, RARE)) is not None
+    two_workers = evidence(server("asgi", 2), 2, slots=[2])
+    assert blocked_loop(with_beats(two_workers, RARE)) is None
+    one_worker = with_spans(two_workers, (replace(s, pid=100) for s in two_workers.spans.spans))
+    assert blocked_loop(with_beats(one_worker, RARE)) is not None
 
 
 def test_only_tornado_applications_block_the_loop_of_tornado() -> None:
@@ -232,7 +226,7 @@ def test_beats_take_precedence_over_spans() -> None:
     """Each worker has one request at a time, but its loop computes and is not blocked."""
     trial = evidence(server("asgi"), 8, slots=[1] * 4, deal=lambda number: number % 4)
     assert blocked_loop(trial) is not None
-    computing = row(each=1, late=900.0, cpu=900.0)
+    computing = row(interval=1, late=900.0, cpu=900.0)
     assert blocked_loop(with_beats(trial, computing)) is None
     assert loop_busy_share(derived(with_beats(ASGI, computing))) == pytest.approx(900 / 920)
     assert loop_busy_share(derived(ASGI)) == 0

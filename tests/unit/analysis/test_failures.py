@@ -1,4 +1,4 @@
-"""Failed and shed requests, and results of the successes alone."""
+"""Failed and shed requests, and results that count only successes."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ QUICK_S = 0.001
 def answering(status: int, tool: str = "fast", *, quick: bool = True) -> TrialData:
     """Three of four requests get this status, immediately or after the usual time."""
     trial = evidence(server("gevent"), 8, tool=tool, delay_s=0.1)
-    wrong = {place for place in range(len(trial.spans.spans)) if place % SUCCESS_INTERVAL}
+
+    def fails(number: int) -> bool:
+        return number % SUCCESS_INTERVAL > 0
+
     if quick:
         quick_ns = round(QUICK_S * NS)
         spans = (
-            replace(span, end_ns=span.start_ns + quick_ns) if place in wrong else span
-            for place, span in enumerate(trial.spans.spans)
+            replace(span, end_ns=span.start_ns + quick_ns) if fails(number) else span
+            for number, span in enumerate(trial.spans.spans)
         )
         trial = with_spans(trial, spans)
-    end_s = QUICK_S if quick else None
-    trial = with_failures(trial, wrong.__contains__, status=status, end_s=end_s)
+    trial = with_failures(trial, fails, status=status, end_s=QUICK_S if quick else None)
     return with_measurement(trial, rps=None)
 
 
@@ -62,8 +64,7 @@ def test_a_load_with_refusals_has_no_overhead() -> None:
 
 
 def test_another_status_is_a_failure() -> None:
-    trial = answering(500)
-    assert diagnosis_of(Failing, trial).statuses == ("500",)
+    assert diagnosis_of(Failing, answering(500)).statuses == ("500",)
 
 
 @pytest.mark.parametrize("causes", [("status", "body"), ("body", "status")])
@@ -71,11 +72,11 @@ def test_refusals_are_subtracted_from_their_own_cause(causes: tuple[str, str]) -
     refused, other = causes
     trial = answering(503)
     timings, counts = list(trial.measurement.timings), dict.fromkeys(causes, 0)
-    for place, timing in enumerate(timings):
+    for number, timing in enumerate(timings):
         if timing.cause is not None:
-            is_refused = place % (2 * SUCCESS_INTERVAL) < SUCCESS_INTERVAL
+            is_refused = number % (2 * SUCCESS_INTERVAL) < SUCCESS_INTERVAL
             cause, status = (refused, 503) if is_refused else (other, 200)
-            timings[place] = replace(timing, cause=cause, status=status)
+            timings[number] = replace(timing, cause=cause, status=status)
             counts[cause] += 1
     trial = with_measurement(trial, timings=tuple(timings), errors=counts)
     (failing,) = (item for item in cell_of(trial).findings if isinstance(item, Failing))
@@ -83,32 +84,28 @@ def test_refusals_are_subtracted_from_their_own_cause(causes: tuple[str, str]) -
 
 
 def test_without_statuses_quick_failures_are_shedding() -> None:
-    shed = answering(503, tool="ab")
-    assert diagnosis_of(Shedding, shed).tool == "ab"
+    assert diagnosis_of(Shedding, answering(503, tool="ab")).tool == "ab"
     assert diagnosis_types(answering(500, tool="ab", quick=False))[0] is Failing
 
 
 def test_times_are_those_of_successes_or_unknown() -> None:
     facts = derived(answering(503))
-    assert success_response(facts).p50 == pytest.approx(0.1, rel=0.01)
-    assert success_response(facts).max == pytest.approx(0.1, rel=0.01)
-    spans = facts.success_spans
-    assert spans is not None
-    assert {(span.end_ns or 0) - span.start_ns for span in spans} == {NS // 10}
-    mixed = answering(503, tool="ab")
-    assert success_response(derived(mixed)) == Summary()
-    assert derived(mixed).success_spans is None
-    note = notes_by_code(cell_of(mixed))["FailuresInTimes"]
-    assert note.values["other"] == "fast"
-    assert cell_of(mixed).breakdown.response_s is None
-    assert "NoBreakdownOfFailures" in notes_by_code(cell_of(mixed))
+    response = success_response(facts)
+    assert (response.p50, response.max) == pytest.approx((0.1, 0.1), rel=0.01)
+    assert {span.end_ns - span.start_ns for span in facts.success_spans} == {NS // 10}
+    trial = answering(503, tool="ab")
+    assert success_response(derived(trial)) == Summary()
+    assert derived(trial).success_spans is None
+    cell = cell_of(trial)
+    assert notes_by_code(cell)["FailuresInTimes"].values["other"] == "fast"
+    assert cell.breakdown.response_s is None
+    assert "NoBreakdownOfFailures" in notes_by_code(cell)
 
 
-def test_throughput_is_of_successes() -> None:
-    cell = cell_of(answering(503))
-    whole = evidence(server("gevent"), 8, tool="fast", delay_s=0.1)
-    all_rps = cell_of(whole).throughput_rps
-    assert cell.throughput_rps == pytest.approx(all_rps / SUCCESS_INTERVAL, rel=0.35)
+def test_throughput_counts_only_successes() -> None:
+    total_rps = cell_of(evidence(server("gevent"), 8, tool="fast", delay_s=0.1)).throughput_rps
+    success_rps = cell_of(answering(503)).throughput_rps
+    assert success_rps == pytest.approx(total_rps / SUCCESS_INTERVAL, rel=0.35)
 
 
 def test_a_server_that_refuses_arrivals_is_saturated() -> None:
