@@ -1,4 +1,4 @@
-"""A full accept queue: SYN retransmissions, the kernel's counters, connections never accepted."""
+"""Full accept queues: SYN retransmissions, the kernel's counters, connections never accepted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from workerlab.analysis.diagnosis.slots import (
 )
 from workerlab.analysis.handshakes import OWN_SOCKET, DropsSuspected, SynSteps, at_steps
 from workerlab.model.evidence import Counters
-from workerlab.model.result import Result
+from workerlab.model.result import Result, TrialResult
 from workerlab.report.values import text
 from workerlab.server.worker_classes import class_named
 
@@ -41,49 +41,45 @@ STEPS = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 11.0)
 
 
 @pytest.mark.parametrize(
-    ("connects", "expected"),
+    ("connects_s", "steps_s", "expected"),
     [
-        ([], {}),
-        ([0.0, 0.2, 0.9979], {}),
-        ([0.998, 1.0, 1.24], {1.0: 3}),
-        ([1.26, 1.9], {}),
-        ([1.031, 1.027, 2.05, 7.1, 11.2], {1.0: 2, 2.0: 1, 7.0: 1, 11.0: 1}),
+        ([], STEPS, {}),
+        ([0.0, 0.2, 0.9979], STEPS, {}),
+        ([0.998, 1.0, 1.24], STEPS, {1.0: 3}),
+        ([1.26, 1.9], STEPS, {}),
+        ([1.031, 1.027, 2.05, 7.1, 11.2], STEPS, {1.0: 2, 2.0: 1, 7.0: 1, 11.0: 1}),
+        ([1.05, 1.099], (1.0, 1.1), {1.0: 1, 1.1: 1}),
+        ([1.0], (), {}),
     ],
 )
 def test_connect_times_are_counted_at_syn_steps(
-    connects: list[float], expected: dict[float, int]
+    connects_s: list[float], steps_s: tuple[float, ...], expected: dict[float, int]
 ) -> None:
-    assert at_steps(connects, STEPS) == expected
-
-
-def test_syn_steps_do_not_overlap() -> None:
-    assert at_steps([1.05, 1.099], (1.0, 1.1)) == {1.0: 1, 1.1: 1}
-    assert at_steps([1.0], ()) == {}
+    assert at_steps(connects_s, steps_s) == expected
 
 
 @given(st.lists(st.floats(0, 30)), st.sets(st.floats(0.01, 30)).map(sorted))
-def test_no_connection_counts_at_two_steps(connects: list[float], steps: list[float]) -> None:
-    assert sum(at_steps(connects, steps).values()) <= len(connects)
+def test_no_connection_counts_at_two_steps(connects_s: list[float], steps_s: list[float]) -> None:
+    assert sum(at_steps(connects_s, steps_s).values()) <= len(connects_s)
 
 
 def test_late_connections_with_drops_show_a_full_accept_queue() -> None:
     cell = cell_of(overflow_trial())
     assert cell.verdict == "saturated"
-    verdict = findings_by_code(cell.reason)["HandshakesDropped"]
     diagnosis = cell.diagnosis
     assert isinstance(diagnosis, FullAcceptQueue)
     counters = {"ListenOverflows": 40, "ListenDrops": 41, "TCPSynRetrans": 15}
-    for finding in (verdict, diagnosis):
+    for finding in (findings_by_code(cell.reason)["HandshakesDropped"], diagnosis):
         assert finding.values["counters"] == counters
         assert finding.values["steps"] == SynSteps(((1.0, 12), (2.0, 3)))
     assert (diagnosis.longest, diagnosis.limit) == (3, 2)
     assert BACKLOG_MOVES_WAIT in diagnosis.advice
-    assert (cell.counters.syn_retransmits, cell.accept_queue_max) == (15, 3)
-    assert cell.accept_queue_limit == 2
+    assert cell.counters.syn_retransmits == 15
+    assert (cell.accept_queue_max, cell.accept_queue_limit) == (3, 2)
 
 
 def half_open(trial: TrialData, count: int) -> TrialData:
-    """`count` of the waiting connections are established for the client alone."""
+    """The same trial if `count` of the waiting connections are established only for the client."""
     queue = tuple(replace(s, length=max(0, s.length - count)) for s in trial.observations.queue)
     connections = tuple(
         replace(s, server={"ESTABLISHED": max(0, s.client["ESTABLISHED"] - count)})
@@ -94,17 +90,16 @@ def half_open(trial: TrialData, count: int) -> TrialData:
 
 def test_half_open_connections_count_as_waiting_in_the_accept_queue() -> None:
     """Only if the queue overflowed; otherwise their time is unattributed."""
-    trial = evidence(SMALL, 16, delay_s=0.3)
-    expected_s = cell_of(trial).breakdown.accept_queue_s
-    trial = half_open(trial, 5)
+    whole = evidence(SMALL, 16, delay_s=0.3)
+    trial = half_open(whole, 5)
     dropped = replace(trial, measurement=overflow_trial().measurement)
     cell = cell_of(with_observations(dropped, counters=DROPS))
+    expected_s = cell_of(whole).breakdown.accept_queue_s
     assert cell.breakdown.accept_queue_s == pytest.approx(expected_s, rel=0.01)
     source = "queue length and half-open connections, by Little's law"
     assert cell.breakdown.sources["accept_queue"] == source
     assert findings_by_code(cell.diagnosis)["FullAcceptQueue"].half_open == 5
-    without_drops = cell_of(trial).breakdown
-    assert (without_drops.unattributed_s or 0) == pytest.approx(5 / (2 / 0.3), rel=0.01)
+    assert cell_of(trial).breakdown.unattributed_s == pytest.approx(5 / (2 / 0.3), rel=0.01)
 
 
 DROP_CODES = {
@@ -125,24 +120,21 @@ def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
     assert not shows_drops(cell_of(overflow_trial(counters=Counters(0, 0, 0, 0))))
 
 
-def beside_another_trial(trial: TrialData) -> TrialData:
-    """The same trial while another one ran."""
-    return with_record(trial, beside=("another",))
-
-
-def test_beside_other_trials_only_the_servers_own_drops_count() -> None:
+def test_during_other_trials_only_the_servers_own_drops_count() -> None:
     """The counters of the namespace include those of the other trials."""
-    cell = cell_of(beside_another_trial(overflow_trial(counters=replace(DROPS, socket_drops=7))))
-    diagnosis = cell.diagnosis
-    assert isinstance(diagnosis, FullAcceptQueue)
-    assert diagnosis.counters == {"sk_drops": 7}
-    assert diagnosis.where == OWN_SOCKET
+
+    def parallel_cell(socket_drops: int | None) -> TrialResult:
+        trial = overflow_trial(counters=replace(DROPS, socket_drops=socket_drops))
+        return cell_of(with_record(trial, beside=("another",)))
+
+    cell = parallel_cell(7)
+    assert isinstance(cell.diagnosis, FullAcceptQueue)
+    assert (cell.diagnosis.counters, cell.diagnosis.where) == ({"sk_drops": 7}, OWN_SOCKET)
     assert cell.counters == Counters(socket_drops=7)
-    quiet = cell_of(beside_another_trial(overflow_trial(counters=replace(DROPS, socket_drops=0))))
+    quiet = parallel_cell(0)
     assert not shows_drops(quiet)
     assert "CountersOfOthers" not in notes_by_code(quiet)
-    of_namespace = cell_of(beside_another_trial(overflow_trial()))
-    assert "DropsSuspected" in findings_by_code(of_namespace.reason)
+    assert "DropsSuspected" in findings_by_code(parallel_cell(None).reason)
 
 
 def test_drops_of_the_servers_own_sockets_decide() -> None:
@@ -164,7 +156,7 @@ def test_without_counters_a_full_accept_queue_is_likely() -> None:
 
 
 def lost(trial: TrialData, count: int) -> TrialData:
-    """The last requests never reached a worker."""
+    """The same trial if the last requests never reached a worker."""
     return with_spans(trial, trial.spans.spans[:-count])
 
 
@@ -176,8 +168,8 @@ def test_requests_of_ab_that_reached_no_worker_were_never_accepted() -> None:
     assert findings_by_code(cell.diagnosis)["FullAcceptQueue"].never_accepted == 3
     assert Failing not in map(type, cell.findings)  # FullAcceptQueue already names them
     assert cell.waiting.mean is None
-    never = {"tool": "ab", "requests": 3}
-    assert notes_by_code(cell)["TimesOfNeverAccepted"].values == never
+    note = notes_by_code(cell)["TimesOfNeverAccepted"]
+    assert note.values == {"tool": "ab", "requests": 3}
 
 
 def test_errors_answered_by_the_server_are_counted_once() -> None:
@@ -195,18 +187,17 @@ def test_without_drops_missing_spans_are_a_contradiction(counters: Counters | No
 
 
 def test_drops_excuse_no_other_contradiction() -> None:
-    assert "CountsDiffer" in findings_by_code(
-        cell_of(with_measurement(overflow_trial(), requests=80)).reason
-    )
+    cell = cell_of(with_measurement(overflow_trial(), requests=80))
+    assert "CountsDiffer" in findings_by_code(cell.reason)
     assert cell_of(lost(with_measurement(overflow_trial(), rps=60.0), 3)).verdict == "invalid"
 
 
 def failing(trial: TrialData, number: int, **errors: Any) -> TrialData:
-    """From request `number` on, as many requests fail as `errors` says, by cause."""
+    """The same trial if requests from `number` on fail. `errors`: how many, by cause."""
     timings = list(trial.measurement.timings)
     causes = [cause for cause, count in errors.items() for _ in range(count)]
-    for place, cause in enumerate(causes, number):
-        timings[place] = replace(timings[place], end_s=None, status=None, cause=cause)
+    for index, cause in enumerate(causes, number):
+        timings[index] = replace(timings[index], end_s=None, status=None, cause=cause)
     succeeded = trial.measurement.requests - len(causes)
     counted = {"requests": succeeded, "failed": len(causes), "errors": errors}
     return with_measurement(trial, timings=tuple(timings), rps=None, **counted)
@@ -234,21 +225,17 @@ def test_resets_that_ab_reports_twice_are_counted_once() -> None:
 
 
 def test_connections_that_retransmit_their_syn_are_not_idle() -> None:
-    """If all requests are sent before it is established, no response includes its time."""
-    trial = overflow_trial()
-    brief = replace(trial.measurement.response, mean=(trial.measurement.response.mean or 0.0) / 8)
-    none = with_observations(trial, counters=Counters(0, 0, 0, 0))
-    assert "ConnectionsIdle" in findings_by_code(
-        cell_of(with_measurement(none, response=brief)).reason
-    )
-    assert "ConnectionsIdle" not in findings_by_code(
-        cell_of(with_measurement(trial, response=brief)).reason
-    )
+    """If others send all requests before it is established, no response includes its time."""
+    response = overflow_trial().measurement.response
+    short = replace(response, mean=response.mean / 8)
+    for counters, idle in ((Counters(0, 0, 0, 0), True), (DROPS, False)):
+        cell = cell_of(with_measurement(overflow_trial(counters=counters), response=short))
+        assert ("ConnectionsIdle" in findings_by_code(cell.reason)) == idle
 
 
 def test_drops_are_found_without_configured_slots() -> None:
     trial = evidence(server("asgi"), 8)
-    spans = (replace(span, end_ns=(span.end_ns or 0) - NS // 4) for span in trial.spans.spans)
+    spans = (replace(span, end_ns=span.end_ns - NS // 4) for span in trial.spans.spans)
     queue = tuple(replace(sample, length=3, limit=2) for sample in trial.observations.queue)
     full = with_observations(with_spans(trial, spans), counters=DROPS, queue=queue)
     cell = cell_of(with_measurement(full, connects_s=(1.02,) * 3))
