@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from workerlab.numbers.schedule import NS, schedule, sequence
 
-FIRST = [44_050_706, 218_210_373, 230_928_447, 317_923_443, 421_175_797]
-
 
 def test_even_arrivals_are_spaced_evenly() -> None:
     assert list(schedule("even", 4, 1.3)) == [0, 250e6, 500e6, 750e6, 1000e6, 1250e6]
@@ -22,7 +20,8 @@ def test_even_arrivals_are_spaced_evenly() -> None:
 
 
 def test_the_same_seed_gives_the_same_schedule_in_every_python() -> None:
-    assert list(schedule("poisson", 10, 0.5, 10_001)) == pytest.approx(FIRST, abs=1)
+    moments_ns = [44_050_706, 218_210_373, 230_928_447, 317_923_443, 421_175_797]
+    assert list(schedule("poisson", 10, 0.5, 10_001)) == pytest.approx(moments_ns, abs=1)
     assert schedule("poisson", 10, 60, 10_001) == schedule("poisson", 10, 60, 10_001)
     assert schedule("poisson", 10, 60, 10_001) != schedule("poisson", 10, 60, 10_002)
 
@@ -30,8 +29,8 @@ def test_the_same_seed_gives_the_same_schedule_in_every_python() -> None:
 def test_a_schedule_extends_with_duration_and_scales_with_rate() -> None:
     short, long = schedule("poisson", 20, 5, 3), schedule("poisson", 20, 50, 3)
     assert short == long[: len(short)]
-    twice = schedule("poisson", 40, 25, 3)
-    assert [2 * ns for ns in twice] == pytest.approx(list(long), abs=2)
+    double_rate = schedule("poisson", 40, 25, 3)
+    assert [2 * ns for ns in double_rate] == pytest.approx(list(long), abs=2)
 
 
 @pytest.mark.parametrize("kind", ["even", "poisson"])
@@ -50,10 +49,8 @@ def test_unknown_arrivals_are_rejected() -> None:
 
 # --- the sequence of a mix ----------------------------------------------------------------------
 
-WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20)
 
-
-@given(WEIGHTS, st.integers(0, 2**64))
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20), st.integers(0, 2**64))
 def test_the_same_seed_gives_the_same_requests(weights: list[float], seed: int) -> None:
     first, second = (list(islice(sequence(weights, seed), 50)) for _ in range(2))
     assert first == second
@@ -61,22 +58,21 @@ def test_the_same_seed_gives_the_same_requests(weights: list[float], seed: int) 
 
 
 def test_other_seeds_give_other_requests() -> None:
-    sequences = {tuple(islice(sequence((1, 2, 3), seed), 50)) for seed in range(20)}
-    assert len(sequences) == 20
+    assert len({tuple(islice(sequence((1, 2, 3), seed), 50)) for seed in range(20)}) == 20
 
 
 @pytest.mark.parametrize("weights", [(1, 2, 7), (0.6, 0.39, 0.01), (1,)])
 @pytest.mark.parametrize("seed", range(3))
-def test_each_request_comes_as_often_as_its_weight(weights: tuple[float, ...], seed: int) -> None:
+def test_requests_are_as_frequent_as_their_weights(weights: tuple[float, ...], seed: int) -> None:
     """Within five standard deviations of the binomial distribution."""
     n = 20_000
     counts = Counter(islice(sequence(weights, seed), n))
-    for place, weight in enumerate(weights):
+    for route, weight in enumerate(weights):
         share = weight / sum(weights)
-        assert abs(counts[place] - n * share) <= 5 * (n * share * (1 - share)) ** 0.5
+        assert abs(counts[route] - n * share) <= 5 * (n * share * (1 - share)) ** 0.5
 
 
 def test_the_sequence_is_the_same_in_every_python() -> None:
     """Stored runs are read later, and load hosts have their own Python."""
-    numbers = [2, 2, 2, 1, 2, 2, 2, 0, 2, 2, 2, 2, 0, 2, 0, 0, 2, 1, 2, 0]
-    assert list(islice(sequence((1, 2, 7), 4), 20)) == numbers
+    routes = [2, 2, 2, 1, 2, 2, 2, 0, 2, 2, 2, 2, 0, 2, 0, 0, 2, 1, 2, 0]
+    assert list(islice(sequence((1, 2, 7), 4), 20)) == routes

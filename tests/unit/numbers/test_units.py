@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,53 +12,47 @@ from workerlab.numbers import units
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (0.0, "0.00 s"),
-        (1.04, "1.04 s"),
-        (0.0123, "12.3 ms"),
-        (0.9996, "1.00 s"),
-        (0.99, "990 ms"),
-        (2.5e-6, "2.50 us"),
-        (59.96, "60.0 s"),
-        (119.0, "119 s"),
-        (125.0, "2m 05s"),
-        (3600.0, "1h 00m"),
-        (-0.5, "-500 ms"),
-        (None, "-"),
-        (math.nan, "-"),
-    ],
-)
+    [(0.0, "0.00 s"), (1.04, "1.04 s"), (0.0123, "12.3 ms"), (0.9996, "1.00 s"), (0.99, "990 ms"),
+     (2.5e-6, "2.50 us"), (59.96, "60.0 s"), (119.0, "119 s"), (125.0, "2m 05s"),
+     (3600.0, "1h 00m"), (-0.5, "-500 ms"), (None, "-"), (math.nan, "-")],
+)  # fmt: skip
 def test_durations_are_formatted_for_reading(seconds: float | None, text: str) -> None:
     assert units.format_duration(seconds) == text
-
-
-def test_sizes_are_formatted_for_reading() -> None:
-    assert units.format_bytes(512) == "512 B"
-    assert units.format_bytes(22.62 * 1024) == "22.6 KB"
-    assert units.format_bytes(None) == "-"
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("890us", 890e-6), ("0.89ms", 890e-6), ("1.04 s", 1.04), ("2m", 120), ("1.50h", 5400)],
-)
-def test_scanning_durations(text: str, seconds: float) -> None:
-    assert units.scan_duration(text) == pytest.approx(seconds)
-
-
-def test_scanning_counts_and_sizes() -> None:
-    assert units.scan_count("12") == 12
-    assert units.scan_count("1.20k") == pytest.approx(1200)
-    assert units.scan_bytes("22.62KB") == pytest.approx(22.62 * 1024)
-    assert units.scan_bytes("3B") == 3
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(-3, "0 s"), (59.4, "59 s"), (59.6, "1m 00s"), (125, "2m 05s"), (3725, "1h 02m")],
 )
-def test_a_wait_has_no_fractions(seconds: float, text: str) -> None:
+def test_a_wait_is_formatted_in_whole_units(seconds: float, text: str) -> None:
     assert units.format_wait(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(512, "512 B"), (22.62 * 1024, "22.6 KB"), (None, "-")]
+)
+def test_sizes_are_formatted_for_reading(value: float | None, text: str) -> None:
+    assert units.format_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("scan", "text", "value"),
+    [
+        (units.scan_duration, "890us", 890e-6),
+        (units.scan_duration, "0.89ms", 890e-6),
+        (units.scan_duration, "1.04 s", 1.04),
+        (units.scan_duration, "2m", 120),
+        (units.scan_duration, "1.50h", 5400),
+        (units.scan_count, "12", 12),
+        (units.scan_count, "1.20k", 1200),
+        (units.scan_bytes, "3B", 3),
+        (units.scan_bytes, "22.62KB", 22.62 * 1024),
+    ],
+)
+def test_durations_counts_and_sizes_are_scanned(
+    scan: Callable[[str], float], text: str, value: float
+) -> None:
+    assert scan(text) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["", "1", "ms", "1 2s", "-nan", "1e3s", "1,5s", "1K", "1.s"])
