@@ -54,9 +54,6 @@ def test_the_metrics_of_a_small_app_are_in_the_result(
     assert metrics.hit_ratio == {"cart": 0.5}
 
 
-NAMES = st.from_regex(r"[a-z_]{1,20}", fullmatch=True)
-
-
 def write_metrics(path: Path, sums: dict[str, int]) -> bytes:
     names = " ".join(sums).encode()
     names += b" " * (-len(names) % 8)
@@ -66,7 +63,11 @@ def write_metrics(path: Path, sums: dict[str, int]) -> bytes:
     return data
 
 
-@given(st.dictionaries(NAMES, st.integers(0, 2**64 - 1), max_size=20))
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z_]{1,20}", fullmatch=True), st.integers(0, 2**64 - 1), max_size=20
+    )
+)
 def test_any_file_of_this_format_is_read(
     tmp_path_factory: pytest.TempPathFactory, sums: dict[str, int]
 ) -> None:

@@ -17,8 +17,7 @@ from tests.builders.processes import python
 from workerlab.observe import cpu
 from workerlab.observe.cpu import Lab, Processes, Tree
 
-TICK_S = 0.01  # CPU times are counted in these
-
+TICK_S = 0.01  # the unit of CPU times
 
 BUSY = """
 import os, subprocess, sys, time
@@ -32,10 +31,9 @@ sys.stdin.read()
 
 
 def busy(stack: ExitStack, *args: str) -> subprocess.Popen[str]:
-    """A process that has used 0.2 s of CPU; with an argument, 0.2 s more in a finished child."""
+    """A process that has used 0.2 s of CPU. With an argument, an ended child used 0.2 s more."""
     child = BUSY.replace("sys.stdin.read()", "").replace('print("done", flush=True)', "")
-    env = {**os.environ, "BUSY": child}
-    process = stack.enter_context(python(BUSY, *args, env=env))
+    process = stack.enter_context(python(BUSY, *args, env={**os.environ, "BUSY": child}))
     assert process.stdout.readline() == "done\n"
     until_status(process, psutil.STATUS_SLEEPING)  # it waits for the end of its input
     return process
@@ -62,11 +60,10 @@ def test_a_tree_counts_cpu_and_memory_until_its_end(
 
 
 def test_a_tree_includes_its_children(stack: ExitStack) -> None:
-    child = busy(stack)
+    pids = os.getpid(), busy(stack).pid
     cpu_s, rss_bytes = Tree(os.getpid()).usage() or (0.0, 0)
-    child_rss = psutil.Process(child.pid).memory_info().rss
     assert cpu_s >= 0.2 - 4 * TICK_S
-    assert rss_bytes >= psutil.Process().memory_info().rss * 0.5 + child_rss * 0.5
+    assert rss_bytes >= sum(psutil.Process(pid).memory_info().rss for pid in pids) / 2
 
 
 ORPHANS = """
@@ -81,20 +78,20 @@ print(flush=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="psutil is used elsewhere")
-def test_an_orphan_moves_to_another_parent(stack: ExitStack) -> None:
+def test_an_orphan_is_a_descendant_of_its_new_parent(stack: ExitStack) -> None:
     process = stack.enter_context(python(ORPHANS))
-    until(lambda: len(below(process.pid)) == 2, "both processes run")
-    (child,) = (pid for pid in below(process.pid) if cpu.parent_of(pid) == process.pid)
-    (grandchild,) = below(child)
+    until(lambda: len(descendants(process.pid)) == 2, "both processes run")
+    (child,) = (pid for pid in descendants(process.pid) if cpu.parent_of(pid) == process.pid)
+    (grandchild,) = descendants(child)
     stack.callback(os.kill, grandchild, signal.SIGKILL)
     print(file=process.stdin, flush=True)
     process.stdout.readline()
-    assert below(process.pid) == set()
-    assert grandchild in below(cpu.parent_of(grandchild))
+    assert descendants(process.pid) == set()
+    assert grandchild in descendants(cpu.parent_of(grandchild))
 
 
-def below(pid: int) -> set[int]:
-    """Read again, not from the cache."""
+def descendants(pid: int) -> set[int]:
+    """The descendants of a process now; waits until the cached ones have expired."""
     time.sleep(cpu.PARENTS_VALID_S)
     return cpu.PARENTS.descendants(pid)
 

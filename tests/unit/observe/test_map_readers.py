@@ -1,5 +1,4 @@
-"""Maps are read as they were written; anything else is rejected, or read as records without a
-crash."""
+"""Maps are read as they were written; anything else is rejected or read as records."""
 
 from __future__ import annotations
 
@@ -31,19 +30,21 @@ Row = tuple[int, ...]
 
 def map_bytes(form: Any, pid: int, rows: Sequence[Row], capacity: int) -> bytes:
     """The map of a worker that wrote `rows` in order into a ring."""
-    places = [bytes(form.record.size)] * capacity
+    records = [bytes(form.record.size)] * capacity
     for number, row in enumerate(rows):
-        places[number % capacity] = form.record.pack(*row)
+        records[number % capacity] = form.record.pack(*row)
     head = HEADER.pack(form.magic, pid, form.record.size, capacity, 0)
-    return head.ljust(HEADER_BYTES, b"\0") + b"".join(places)
+    return head.ljust(HEADER_BYTES, b"\0") + b"".join(records)
 
 
 # --- any map ------------------------------------------------------------------------------------
 
-PARSERS = [(SPANS, parse_map), (BEATS, parse_beats), (STACKS, parse_stack_samples)]
 
-
-@pytest.mark.parametrize(("form", "parse"), PARSERS, ids=["spans", "beats", "stacks"])
+@pytest.mark.parametrize(
+    ("form", "parse"),
+    [(SPANS, parse_map), (BEATS, parse_beats), (STACKS, parse_stack_samples)],
+    ids=["spans", "beats", "stacks"],
+)
 @given(data=st.binary(max_size=600), has_magic=st.booleans(), has_header=st.booleans())
 def test_garbage_is_rejected_or_read_as_records(
     form: Any, parse: Callable[[bytes], Any], data: bytes, has_magic: bool, has_header: bool
@@ -89,8 +90,8 @@ def test_beats_are_read_as_written(pid: int, rows: list[Row], capacity: int) -> 
 def test_complete_records_of_a_truncated_map_are_read(rows: list[Row], data: st.DataObject) -> None:
     whole = map_bytes(BEATS, 7, rows, 12)
     size = data.draw(st.integers(HEADER_BYTES, len(whole)))
-    left = (size - HEADER_BYTES) // BEATS.record.size
-    assert parse_beats(whole[:size])[2] == [Beat(7, *row) for row in rows[:left]]
+    complete = (size - HEADER_BYTES) // BEATS.record.size
+    assert parse_beats(whole[:size])[2] == [Beat(7, *row) for row in rows[:complete]]
 
 
 def test_a_timer_that_fires_early_is_not_late() -> None:
@@ -127,8 +128,7 @@ def text_of(lines: list[CodeLine]) -> bytes:
 @given(PIDS, STACK_ROWS)
 def test_samples_are_read_as_written(pid: int, rows: list[Row]) -> None:
     samples = tuple(StackSample(*row) for row in rows)
-    data = map_bytes(STACKS, pid, rows, len(rows) + 1)
-    assert parse_stack_samples(data) == (pid, samples)
+    assert parse_stack_samples(map_bytes(STACKS, pid, rows, len(rows) + 1)) == (pid, samples)
 
 
 @given(LINES, st.data())
@@ -136,9 +136,9 @@ def test_lines_are_read_as_written_except_a_truncated_one(
     lines: list[CodeLine], data: st.DataObject
 ) -> None:
     text = text_of(lines)
-    cut = data.draw(st.integers(0, len(text)))
-    whole = text[:cut].count(b"\n")
-    assert parse_lines(text[:cut]) == {line.number: line for line in lines[:whole]}
+    truncated = text[: data.draw(st.integers(0, len(text)))]
+    complete = lines[: truncated.count(b"\n")]
+    assert parse_lines(truncated) == {line.number: line for line in complete}
 
 
 @given(LINES, st.binary(max_size=60))

@@ -23,11 +23,10 @@ from workerlab.model.evidence import (
 from workerlab.observe.observations import FILE, SAMPLERS, parse_observations, read_observations
 
 HEADER = '{"header": {"cores": 2, "syn_steps_s": [1.0, 3.0, 7.0]}}'
+QUEUE_SAMPLES = ((1_000_000_000, 0), (1_050_000_000, 3), (1_110_000_000, 6), (1_310_000_000, 6))
 QUEUE = [
-    '{"queue": {"at_ns": 1000000000, "length": 0, "limit": 5}}',
-    '{"queue": {"at_ns": 1050000000, "length": 3, "limit": 5}}',
-    '{"queue": {"at_ns": 1110000000, "length": 6, "limit": 5}}',
-    '{"queue": {"at_ns": 1310000000, "length": 6, "limit": 5}}',
+    f'{{"queue": {{"at_ns": {at_ns}, "length": {length}, "limit": 5}}}}'
+    for at_ns, length in QUEUE_SAMPLES
 ]
 PROCESSES = (
     '{"processes": {"at_ns": 1000000000, "server_cpu_s": 0.0, "tool_cpu_s": null,'
@@ -50,12 +49,7 @@ APP_METRICS = ['{"app_metrics": {"at_ns": 1500000000, "totals": {"requests": 3, 
 END = '{"end": 2000000001}'
 LINES = [HEADER, *QUEUE, CONNECTIONS, PROCESSES, *COUNTERS, END]
 OBSERVED = Observations(
-    queue=(
-        QueueSample(1_000_000_000, 0, 5),
-        QueueSample(1_050_000_000, 3, 5),
-        QueueSample(1_110_000_000, 6, 5),
-        QueueSample(1_310_000_000, 6, 5),
-    ),
+    queue=tuple(QueueSample(at_ns, length, 5) for at_ns, length in QUEUE_SAMPLES),
     processes=(ProcessSample(1_000_000_000, 0.0, None, 0.0, 4096, None),),
     connections=(
         ConnectionSample(
@@ -70,6 +64,7 @@ OBSERVED = Observations(
 
 
 def lost(sampler: str) -> str:
+    """The line of a sampler that failed."""
     return json.dumps({"lost": {"sampler": sampler, "reason": "no such thing"}})
 
 
@@ -89,10 +84,9 @@ def test_services_and_app_metrics_are_optional() -> None:
 def test_optional_samples_are_missing_if_lost_or_truncated(name: str) -> None:
     missing = parse_observations([*LINES[:-1], lost(name), END]).missing
     assert missing == {name: "no such thing"}
-    cut = parse_observations([*LINES[:-1], *SERVICES, *APP_METRICS])
-    assert cut.missing[name] == "the observation was cut short"
-    assert len(cut.services) == 2
-    assert len(cut.app_metrics) == 1
+    truncated = parse_observations([*LINES[:-1], *SERVICES, *APP_METRICS])
+    assert truncated.missing[name] == "the observation was cut short"
+    assert (len(truncated.services), len(truncated.app_metrics)) == (2, 1)
 
 
 def test_without_a_readable_file_all_samplers_are_missing(tmp_path: Path) -> None:
@@ -112,10 +106,8 @@ def test_a_truncated_file_keeps_complete_lines(tmp_path: Path) -> None:
         observations = read_observations(tmp_path)
         assert observations.missing == dict.fromkeys(SAMPLERS, "the observation was cut short")
         assert observations.counters is None
-        assert observations.queue == OBSERVED.queue[: len(observations.queue)]
-        assert len(observations.queue) == sum(
-            line in text[:size].split("\n")[:-1] for line in QUEUE
-        )
+        complete = text[:size].split("\n")[:-1]
+        assert observations.queue == OBSERVED.queue[: sum(line in complete for line in QUEUE)]
     path.write_text(text)
     assert read_observations(tmp_path) == OBSERVED
 
@@ -126,15 +118,11 @@ def test_a_truncated_file_keeps_complete_lines(tmp_path: Path) -> None:
                                     '{"app_metrics": {"at_ns": 1, "totals": null}}',
                                     '{"end": 1, "queue": 2}', '{"moon": 1}', "\0\0"])  # fmt: skip
 def test_an_unreadable_line_makes_all_samplers_missing(number: int, damage: str) -> None:
-    lines = [*LINES[:number], damage, *LINES[number:]]
-    observations = parse_observations(lines)
+    observations = parse_observations([*LINES[:number], damage, *LINES[number:]])
     reason = f"line {number + 1} of {FILE} cannot be read"
     assert observations.missing == dict.fromkeys(SAMPLERS, reason)
     assert observations.queue == OBSERVED.queue
     assert observations.counters is None
-
-
-NEITHER = "not read both before and after the load"
 
 
 @pytest.mark.parametrize(
@@ -145,14 +133,16 @@ NEITHER = "not read both before and after the load"
          {"queue": "no such thing"}),
         ([HEADER, lost("queue"), *LINES[5:]], {"queue": ()}, {"queue": "no such thing"}),
         ([*LINES[:-2], lost("counters"), END], {"counters": None}, {"counters": "no such thing"}),
-        ([*LINES[:-2], END], {"counters": None}, {"counters": NEITHER}),
+        ([*LINES[:-2], END], {"counters": None},
+         {"counters": "not read both before and after the load"}),
         ([*LINES[:-3], END], {"counters": None}, {"counters": "never sampled"}),
         ([HEADER, *COUNTERS, END], {"queue": (), "processes": (), "connections": ()},
          dict.fromkeys(("queue", "processes", "connections"), "never sampled")),
     ],
-    ids=["all", "lost", "lost at once", "lost counters", "one reading", "none", "counters alone"],
+    ids=["complete", "lost later", "lost at first", "counters lost", "counters read once",
+         "counters never read", "only counters"],
 )  # fmt: skip
-def test_a_lost_or_silent_sampler_leaves_the_others(
+def test_a_sampler_that_fails_does_not_affect_the_others(
     lines: list[str], changes: dict[str, Any], missing: dict[str, str]
 ) -> None:
     assert parse_observations(lines) == replace(OBSERVED, **changes, missing=missing)

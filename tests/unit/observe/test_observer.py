@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,14 +30,14 @@ from workerlab.observe.tcp import SocketsUnreadable
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
 
 
-# --- how often ------------------------------------------------------------------------------
+# --- the sampling rate --------------------------------------------------------------------------
 
 
 @given(st.floats(0, 100), st.floats(0.01, 1), st.floats(1, 100))
-def test_the_cost_of_a_sample_limits_its_rate(cost_s: float, least_s: float, most_s: float) -> None:
-    pause_s = Sampler("any", lambda: None, least_s, most_s).pause_s(cost_s)
-    assert least_s <= pause_s <= most_s * (1 + observe.JITTER)
-    if pause_s < most_s:
+def test_the_cost_of_a_sample_limits_its_rate(cost_s: float, min_s: float, max_s: float) -> None:
+    pause_s = Sampler("any", lambda: None, min_s, max_s).pause_s(cost_s)
+    assert min_s <= pause_s <= max_s * (1 + observe.JITTER)
+    if pause_s < max_s:
         assert cost_s / pause_s <= CPU_SHARE * (1 + 1e-9)
 
 
@@ -44,12 +46,17 @@ def test_pauses_between_samples_vary() -> None:
     assert len({sampler.pause_s(0.0) for _ in range(20)}) == 20
 
 
-# --- the observer ---------------------------------------------------------------------------
+# --- the observer -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def observer(stack: ExitStack, tmp_path: Path) -> Observer:
-    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=5))
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0), backlog=5) as listener:
+        yield listener
+
+
+@pytest.fixture
+def observer(listener: socket.socket, tmp_path: Path) -> Observer:
     return Observer(tmp_path, [(*listener.getsockname(), os.getpid())], [os.getpid()])
 
 
@@ -101,7 +108,7 @@ def test_an_exception_in_the_load_goes_through(observer: Observer, tmp_path: Pat
 @linux
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("works", [0, 1], ids=["never", "once"])
-def test_a_failed_sampler_is_missing_and_the_others_go_on(
+def test_a_failed_sampler_is_missing_and_the_others_continue(
     observer: Observer, tmp_path: Path, name: str, works: int
 ) -> None:
     (broken,) = [sampler for sampler in observer.samplers if sampler.name == name]
@@ -112,23 +119,17 @@ def test_a_failed_sampler_is_missing_and_the_others_go_on(
             return take()
         raise RuntimeError("it broke")
 
+    def counts() -> dict[str, int]:
+        observations, others = read_observations(tmp_path), {"queue", "processes"} - {name}
+        return {other: len(getattr(observations, other)) for other in others}
+
     broken.take = fail
     for sampler in observer.samplers:  # a large table of sockets would be read rarely
         sampler.min_pause_s = sampler.max_pause_s = 0.02
     with observer:
-        until(
-            lambda: read_observations(tmp_path).missing.get(name) == "it broke",
-            "the sampler is lost",
-        )
-        before = read_observations(tmp_path)
-        until(
-            lambda: (
-                (now := read_observations(tmp_path))
-                and (len(now.queue) > len(before.queue) or name == "queue")
-                and (len(now.processes) > len(before.processes) or name == "processes")
-            ),
-            "the others go on",
-        )
+        until(lambda: read_observations(tmp_path).missing.get(name) == "it broke", "it is lost")
+        before = counts()
+        until(lambda: all(count > before[other] for other, count in counts().items()), "they go on")
     assert next(calls) == works + 1  # not called again, not even at the end
     observed = read_observations(tmp_path)
     assert observed.missing == {name: "it broke"}
@@ -141,15 +142,15 @@ def test_a_failed_sampler_is_missing_and_the_others_go_on(
 @linux
 def test_the_observer_ends_when_all_samplers_fail(observer: Observer, tmp_path: Path) -> None:
     def fail() -> object:
-        raise SocketsUnreadable("it is dark")
+        raise SocketsUnreadable("it broke")
 
     for sampler in observer.samplers:
         sampler.take = fail
-    names = {sampler.name for sampler in observer.samplers}
+    missing = {sampler.name: "it broke" for sampler in observer.samplers}
     with observer:
-        until(lambda: set(read_observations(tmp_path).missing) == names, "all are lost")
+        until(lambda: read_observations(tmp_path).missing == missing, "all are lost")
     assert not observers()
-    assert read_observations(tmp_path).missing == dict.fromkeys(names, "it is dark")
+    assert read_observations(tmp_path).missing == missing
 
 
 @linux
@@ -204,21 +205,20 @@ def test_without_a_thread_all_samplers_are_missing(
 
 
 @linux
-def test_the_observer_leaves_no_open_files(stack: ExitStack, tmp_path: Path) -> None:
-    host, port = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()
-
-    def open_files_after() -> int:
-        with Observer(tmp_path, [(host, port, os.getpid())], []):
+def test_the_observer_leaves_no_open_files(listener: socket.socket, tmp_path: Path) -> None:
+    def count_open_files() -> int:
+        with Observer(tmp_path, [(*listener.getsockname(), os.getpid())], []):
             pass
         return len(os.listdir("/proc/self/fd"))
 
-    first = open_files_after()  # modules may keep files open once imported
-    assert [open_files_after() for _ in range(5)] == [first] * 5
+    first = count_open_files()  # modules may keep files open once imported
+    assert [count_open_files() for _ in range(5)] == [first] * 5
 
 
 @linux
-def test_observations_can_be_read_during_the_load(stack: ExitStack, tmp_path: Path) -> None:
-    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=5))
+def test_observations_can_be_read_during_the_load(
+    stack: ExitStack, listener: socket.socket, tmp_path: Path
+) -> None:
     with Observer(tmp_path, [(*listener.getsockname(), os.getpid())], []) as observer:
         for _ in range(2):
             stack.enter_context(socket.create_connection(listener.getsockname(), LONG_S))
@@ -234,15 +234,15 @@ def test_observations_can_be_read_during_the_load(stack: ExitStack, tmp_path: Pa
     assert list(entries[-1]) == ["end"]
 
 
-# --- optional samplers ----------------------------------------------------------------------
+# --- optional samplers --------------------------------------------------------------------------
 
 
 def test_metrics_of_all_workers_are_added(observer: Observer, tmp_path: Path) -> None:
     metrics = Metrics(str(tmp_path))
     metrics.add("requests", 3)
-    ended = tmp_path / "metrics-1.bin"  # of a worker that has ended
-    ended.write_bytes((tmp_path / f"metrics-{os.getpid()}.bin").read_bytes())
-    (tmp_path / "metrics-2.bin").touch()  # of a worker that has just started
+    # Another worker that has ended, and a third that has just started
+    shutil.copy(tmp_path / f"metrics-{os.getpid()}.bin", tmp_path / "metrics-1.bin")
+    (tmp_path / "metrics-2.bin").touch()
     with observer:
         assert {item.totals["requests"] for item in read_observations(tmp_path).app_metrics} == {6}
         until(lambda: len(read_observations(tmp_path).app_metrics) >= 2, "a second sample")
@@ -258,8 +258,8 @@ def test_unreadable_metrics_are_missing_with_a_reason(observer: Observer, tmp_pa
     (tmp_path / "metrics-1.bin").write_bytes(b"another kind")
     with observer:
         pass
-    why = read_observations(tmp_path).missing["app_metrics"]
-    assert "metrics-1.bin does not hold app metrics" in why
+    reason = read_observations(tmp_path).missing["app_metrics"]
+    assert "metrics-1.bin does not hold app metrics" in reason
 
 
 SPIN = """
@@ -278,7 +278,7 @@ def test_services_of_the_app_are_sampled_by_name(stack: ExitStack, tmp_path: Pat
     assert [process.stdout.readline() for process in (busy, idle)] == ["ready\n"] * 2
     pids = {"storage": busy.pid, "cache": idle.pid}
     with Observer(tmp_path, [("127.0.0.1", 1, os.getpid())], [], services=pids):
-        (first,) = read_observations(tmp_path).services[:1]
+        first = read_observations(tmp_path).services[0]
         assert first.cpu_s == {"storage": 0.0, "cache": 0.0}
         busy.stdin.write("\n")
         busy.stdin.flush()
@@ -291,7 +291,7 @@ def test_services_of_the_app_are_sampled_by_name(stack: ExitStack, tmp_path: Pat
     assert last.rss_bytes["storage"] > 1 << 20
 
 
-def test_services_that_do_not_run_are_missing(observer: Observer, tmp_path: Path) -> None:
+def test_services_that_do_not_run_are_missing(tmp_path: Path) -> None:
     servers, services = [("127.0.0.1", 1, os.getpid())], {"cache": ended_pid()}
     with Observer(tmp_path, servers, [], services=services):
         pass

@@ -1,9 +1,8 @@
-"""Pauses of the machine, as noticed by a real process that is stopped, and false alarms."""
+"""Pauses of the machine, detected by a real process that is stopped, and false alarms."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -41,52 +40,45 @@ with Observer(Path(sys.argv[1]), [(*listener.getsockname(), None)], []):
 """
 
 
-def stopped(process: subprocess.Popen[str], place: Path) -> tuple[int, int, list[Pause]]:
-    """Stops it for half a second; (from when, until when, pauses that it noticed)."""
+def detected_pauses(process: subprocess.Popen[str], directory: Path) -> tuple[int, list[int]]:
+    """Stops the process for half a second. Nanoseconds: how long, and of the pauses it detected."""
     until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING, "it sleeps")
-    samples = len(read_observations(place).queue)
+    samples = len(read_observations(directory).queue)
     stop([process.pid])
-    before_ns = time.monotonic_ns()
+    start_ns = time.monotonic_ns()
     time.sleep(0.5)
-    after_ns = time.monotonic_ns()
+    end_ns = time.monotonic_ns()
     os.kill(process.pid, signal.SIGCONT)
-    until(lambda: len(read_observations(place).queue) > samples + 1, "it takes samples again")
-    pauses = [
-        pause
-        for pause in read_observations(place).pauses
-        if pause.from_ns < after_ns and pause.to_ns > before_ns
-    ]
-    return before_ns, after_ns, pauses
+    until(lambda: len(read_observations(directory).queue) > samples + 1, "it takes samples again")
+    pauses = read_observations(directory).pauses
+    lengths_ns = [p.to_ns - p.from_ns for p in pauses if p.from_ns < end_ns and p.to_ns > start_ns]
+    return end_ns - start_ns, lengths_ns
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
-def test_a_stopped_process_notices_the_pause(tmp_path: Path) -> None:
-    """It cannot know that the rest of the machine runs on. It notices a pause only while it sleeps,
+def test_a_stopped_process_detects_the_pause(tmp_path: Path) -> None:
+    """It cannot tell whether the rest of the machine runs. It detects a pause only while it sleeps,
     which is nearly always."""
     with python(OBSERVING, tmp_path, isolated=False) as process:
         assert process.stdout.readline() == "observing\n"
-        attempts = [stopped(process, tmp_path) for _ in range(5)]
+        attempts = [detected_pauses(process, tmp_path) for _ in range(5)]
         process.stdin.close()
         assert process.wait(timeout=LONG_S) == 0
-    lengths_ns = [[pause.to_ns - pause.from_ns for pause in pauses] for _, _, pauses in attempts]
-    assert min(itertools.chain(*lengths_ns)) >= pauses_module.MIN_PAUSE_NS
+    assert min(ns for _, pauses_ns in attempts for ns in pauses_ns) >= pauses_module.MIN_PAUSE_NS
     # Except for at most 0.1 s before the next sample was due
-    assert any(
-        sum(lengths) >= after_ns - before_ns - 110_000_000
-        for (before_ns, after_ns, _), lengths in zip(attempts, lengths_ns, strict=True)
-    ), attempts
+    assert any(sum(pauses_ns) >= ns - 110_000_000 for ns, pauses_ns in attempts), attempts
     assert "pauses" not in read_observations(tmp_path).missing
 
 
 class Late(threading.Event):
-    """An event whose wait runs `meanwhile` instead of waiting."""
+    """An event whose wait runs `action` instead of waiting."""
 
-    def __init__(self, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, action: Callable[[], object]) -> None:
         super().__init__()
-        self.meanwhile = meanwhile
+        self.action = action
 
     def wait(self, timeout: float | None = None) -> bool:
-        self.meanwhile()
+        self.action()
         return False
 
 
@@ -100,7 +92,7 @@ def sleeper() -> Iterator[Pauses]:
 def test_computing_is_not_a_pause(sleeper: Pauses, tmp_path: Path) -> None:
     with stand_still(tmp_path / "watched") as machine:
         for _ in range(20):
-            sleeper.sleep(threading.Event(), 0.0)  # the start of a process blocked before
+            sleeper.sleep(threading.Event(), 0.0)  # starting the watcher blocked this thread
             began_ns = time.monotonic_ns()
             pause = sleeper.sleep(Late(lambda: compute(0.2)), 0.0)
             if not machine.between(began_ns, time.monotonic_ns()):
@@ -112,13 +104,13 @@ def test_computing_is_not_a_pause(sleeper: Pauses, tmp_path: Path) -> None:
 def test_a_delay_with_an_ended_thread_is_not_a_pause(sleeper: Pauses) -> None:
     """Its wait for a core is unknown, so even a long delay is not a pause."""
 
-    def elsewhere() -> None:
+    def delay() -> None:
         thread = threading.Thread(target=compute, args=(0.02,))
         thread.start()
         thread.join()
         time.sleep(0.3)
 
-    assert sleeper.sleep(Late(elsewhere), 0.0) is None
+    assert sleeper.sleep(Late(delay), 0.0) is None
 
 
 def test_a_sleep_that_is_too_long_is_a_pause(sleeper: Pauses) -> None:
@@ -129,13 +121,12 @@ def test_a_sleep_that_is_too_long_is_a_pause(sleeper: Pauses) -> None:
 
 
 def test_a_delay_between_two_sleeps_is_a_pause(sleeper: Pauses) -> None:
-    before_ns = time.monotonic_ns()
+    start_ns = time.monotonic_ns()
     sleeper.sleep(Late(lambda: None), 0.0)
     time.sleep(1.0)  # as if it had been stopped while sampling
-    between_ns = time.monotonic_ns()
+    end_ns = time.monotonic_ns()
     pause = sleeper.sleep(Late(lambda: None), 0.0)
-    assert before_ns <= pause.from_ns
-    assert pause.from_ns <= between_ns - 900_000_000
+    assert start_ns <= pause.from_ns <= end_ns - 900_000_000
 
 
 def test_computing_between_two_sleeps_is_not_a_pause(sleeper: Pauses) -> None:
@@ -173,17 +164,16 @@ def test_a_sleep_ends_when_the_observer_stops(sleeper: Pauses) -> None:
 def test_without_kernel_counts_there_are_no_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path, text in ((tmp_path / "off", "0 0 0\n"), (tmp_path / "none", None)):
-        if text is not None:
-            path.write_text(text)
-        monkeypatch.setattr(pauses_module, "SCHEDSTAT", str(path))
+    (tmp_path / "off").write_text("0 0 0\n")
+    for name in ("off", "missing"):
+        monkeypatch.setattr(pauses_module, "SCHEDSTAT", str(tmp_path / name))
         sleeper = Pauses()
         assert sleeper.sleep(Late(lambda: time.sleep(0.1)), 0.0) is None
         sleeper.close()
 
 
 def test_an_older_run_has_no_pauses(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(json.dumps({"header": {}}) + "\n" + json.dumps({"end": 1}) + "\n")
+    (tmp_path / FILE).write_text('{"header": {}}\n{"end": 1}\n')
     assert read_observations(tmp_path).pauses == ()
     (tmp_path / FILE).write_text('{"pauses":{"from_ns":1,"to_ns":2}}\n{"end":3}\n')
     assert read_observations(tmp_path).pauses == (Pause(1, 2),)
@@ -200,17 +190,17 @@ with PauseWatch() as watch:
 """
 
 
-@pytest.mark.parametrize("still", [True, False])
-def test_a_thread_that_is_blocked_learns_of_a_pause(still: bool) -> None:
+@pytest.mark.parametrize("paused", [True, False])
+def test_pauses_are_detected_while_the_main_thread_is_blocked(paused: bool) -> None:
     for number in range(5):
         with python(WATCHING, isolated=False) as process:
             assert process.stdout.readline() == "watching\n"
-            if still:  # for longer than the blocked thread waits for a core on a busy machine
+            if paused:  # for longer than the blocked thread waits for a core on a busy machine
                 stop([process.pid])
                 time.sleep(0.5 * 2**number)
                 os.kill(process.pid, signal.SIGCONT)
-            before, after = process.communicate("\n", timeout=LONG_S)[0].split()
-        if (before, after) == (str(still), "False"):
+            output = process.communicate("\n", timeout=LONG_S)[0]
+        if output.split() == [str(paused), "False"]:
             break
-    else:  # the machine paused each time, or the pause was not noticed
-        pytest.fail(f"stood still: {before}, then {after}")
+    else:  # the machine paused each time, or the pause was not detected
+        pytest.fail(f"paused since the start, and since now: {output}")

@@ -24,10 +24,7 @@ from workerlab.server.inside.maps import (
 
 MAGIC, RECORD = SPANS.magic, SPANS.record
 NS = st.integers(1, 2**63 - 1)
-UNKNOWN_OR_NS = st.none() | NS
-NAMES = st.none() | st.text(
-    st.characters(min_codepoint=1, max_codepoint=127), min_size=1, max_size=16
-)
+ASCII = st.characters(min_codepoint=1, max_codepoint=127)
 PIDS = st.integers(1, 2**22)
 
 
@@ -45,7 +42,10 @@ class Row(NamedTuple):
         return Span(pid, self.start_ns, self.end_ns, self.accept_ns, self.name)
 
 
-ROWS = st.lists(st.builds(Row, NS, UNKNOWN_OR_NS, UNKNOWN_OR_NS, NAMES), max_size=20)
+ANY_ROW = st.builds(
+    Row, NS, st.none() | NS, st.none() | NS, st.none() | st.text(ASCII, min_size=1, max_size=16)
+)
+ROWS = st.lists(ANY_ROW, max_size=20)
 
 
 def map_bytes(pid: int, rows: Sequence[Row], *, free: int = 0, full: bool = False) -> bytes:
@@ -55,7 +55,7 @@ def map_bytes(pid: int, rows: Sequence[Row], *, free: int = 0, full: bool = Fals
 
 
 @given(PIDS, ROWS, st.integers(0, 5), st.booleans())
-def test_round_trip(pid: int, rows: list[Row], free: int, full: bool) -> None:
+def test_a_map_is_read_as_written(pid: int, rows: list[Row], free: int, full: bool) -> None:
     data = map_bytes(pid, rows, free=free, full=full)
     assert parse_map(data) == (pid, full, [row.span(pid) for row in rows])
 
@@ -70,8 +70,8 @@ def test_complete_records_of_a_truncated_map_are_read(
         with pytest.raises(ValueError, match="header"):
             parse_map(whole[:size])
     else:
-        left = (size - HEADER_BYTES) // RECORD.size
-        assert parse_map(whole[:size])[2] == [row.span(pid) for row in rows[:left]]
+        complete = (size - HEADER_BYTES) // RECORD.size
+        assert parse_map(whole[:size])[2] == [row.span(pid) for row in rows[:complete]]
 
 
 @given(PIDS, ROWS, st.integers(0, HEADER_BYTES - 1), st.binary(min_size=1, max_size=8))
@@ -87,23 +87,17 @@ def test_another_version_is_rejected(pid: int, rows: list[Row], at: int, other: 
 
 
 def test_a_request_id_that_is_not_text_is_kept() -> None:
-    raw = RECORD.pack(1, 2, 0, b"\xff\x00\xfe")
-    (span,) = parse_map(map_bytes(7, [], free=0) + raw)[2]
+    (span,) = parse_map(map_bytes(7, []) + RECORD.pack(1, 2, 0, b"\xff\x00\xfe"))[2]
     assert span.request_id is not None
 
 
-# A record that a thread reserved and never wrote stays empty between others
-GAPPY = st.lists(st.one_of(st.none(), st.builds(Row, NS, UNKNOWN_OR_NS, UNKNOWN_OR_NS, NAMES)))
+FREE_RECORDS = st.integers(0, 5) | st.integers(2 * READ_RECORDS - 2, 2 * READ_RECORDS + 2)
 
 
-FREE_PLACES = st.one_of(
-    st.integers(0, 5), st.integers(-2, 2).map(lambda off: 2 * READ_RECORDS + off)
-)
-
-
-@given(PIDS, GAPPY, FREE_PLACES)
-def test_shrink_keeps_every_span(pid: int, places: list[Row | None], free: int) -> None:
-    records = [bytes(RECORD.size) if row is None else row.packed() for row in places]
+@given(PIDS, st.lists(st.none() | ANY_ROW), FREE_RECORDS)
+def test_shrink_keeps_every_span(pid: int, rows: list[Row | None], free: int) -> None:
+    """A record that a thread reserved and never wrote stays empty between others."""
+    records = [bytes(RECORD.size) if row is None else row.packed() for row in rows]
     data = map_bytes(pid, []) + b"".join(records) + bytes(free * RECORD.size)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, f"spans-{pid}-0.map")
@@ -112,8 +106,8 @@ def test_shrink_keeps_every_span(pid: int, places: list[Row | None], free: int) 
         shrink(Path(directory))
         assert read_spans(Path(directory)) == before
         assert path.stat().st_size == used_bytes(data) <= len(data)
-        last = next((i for i, row in reversed(list(enumerate(places))) if row), -1)
-        assert path.stat().st_size == HEADER_BYTES + (last + 1) * RECORD.size
+        used = max((number for number, row in enumerate(rows, 1) if row), default=0)
+        assert path.stat().st_size == HEADER_BYTES + used * RECORD.size
 
 
 def test_the_spans_of_a_trial_come_from_all_its_maps(tmp_path: Path) -> None:
@@ -131,25 +125,25 @@ def test_following_a_map_reports_each_start_and_end_once(
     rows: list[Row], data: st.DataObject
 ) -> None:
     """However many spans have started and ended by each poll."""
-    with tempfile.TemporaryDirectory() as place:
-        follower = SpanFollower(Path(place))
-        path, begun, ended = Path(place) / "spans-7-0.map", list[str](), list[str]()
+    with tempfile.TemporaryDirectory() as directory:
+        follower = SpanFollower(Path(directory))
+        path, started, ended = Path(directory, "spans-7-0.map"), list[str](), list[str]()
         ended_rows: set[int] = set()
         path.write_bytes(bytes(HEADER_BYTES))  # a map that is being created has no pid yet
         assert follower.poll() == []
-        for upto in sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4))):
-            ended_rows |= set(data.draw(st.lists(st.integers(0, max(0, upto - 1)), max_size=5)))
-            now = [
+        for count in sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4))):
+            ended_rows |= set(data.draw(st.lists(st.integers(0, max(0, count - 1)), max_size=5)))
+            written = [
                 row._replace(end_ns=row.end_ns if n in ended_rows else None, name=str(n))
-                for n, row in enumerate(rows[:upto])
+                for n, row in enumerate(rows[:count])
             ]
-            path.write_bytes(map_bytes(7, now, free=2))
+            path.write_bytes(map_bytes(7, written, free=2))
             for span in follower.poll():
                 name = span.request_id or ""
-                begun += [name] if name not in begun else []
+                started += [name] if name not in started else []
                 assert span.pid == 7
                 ended += [name] if span.end_ns else []
-            assert begun == [str(n) for n in range(upto)]
-            assert sorted(ended) == sorted(str(n) for n, row in enumerate(now) if row.end_ns)
+            assert started == [str(n) for n in range(count)]
+            assert sorted(ended) == sorted(str(n) for n, row in enumerate(written) if row.end_ns)
             assert follower.poll() == []
         assert not follower.full

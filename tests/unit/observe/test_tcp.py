@@ -44,31 +44,35 @@ def listening(stack: ExitStack, backlog: int, host: str = "127.0.0.1") -> socket
     return listener
 
 
-def connect(stack: ExitStack, listener: socket.socket, count: int) -> list[socket.socket]:
-    address = listener.getsockname()[:2]
-    return [
-        stack.enter_context(socket.create_connection(address, timeout=LONG_S)) for _ in range(count)
-    ]
-
-
 def address(listener: socket.socket) -> tuple[str, int]:
     host, port = listener.getsockname()[:2]
     return host, port
 
 
-# --- the accept queue -----------------------------------------------------------------------
+def connect(stack: ExitStack, listener: socket.socket, count: int) -> list[socket.socket]:
+    return [
+        stack.enter_context(socket.create_connection(address(listener), timeout=LONG_S))
+        for _ in range(count)
+    ]
+
+
+def until_length(queues: AcceptQueues, length: int) -> None:
+    until(lambda: queues.sample().length == length, f"{length} connections wait to be accepted")
+
+
+# --- the accept queue ---------------------------------------------------------------------------
 
 
 @linux
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_length_and_limit_of_an_accept_queue(stack: ExitStack, host: str) -> None:
+def test_length_and_limit_of_an_accept_queue_are_sampled(stack: ExitStack, host: str) -> None:
     listener = listening(stack, 5, host)
     queues = AcceptQueues([address(listener)])
     assert (queues.sample().length, queues.sample().limit) == (0, 5)
     connect(stack, listener, 3)
-    until(lambda: queues.sample().length == 3, "three connections wait to be accepted")
+    until_length(queues, 3)
     stack.enter_context(listener.accept()[0])
-    until(lambda: queues.sample().length == 2, "one connection is accepted")
+    until_length(queues, 2)
     listener.listen(2)  # as the native asgi worker does
     assert queues.sample().limit == 2
 
@@ -85,7 +89,7 @@ def test_the_queues_of_workers_that_listen_on_one_port_are_added_up(stack: ExitS
         listeners.append(listener)
     queues = AcceptQueues([address(listeners[0])])
     connect(stack, listeners[0], 4)  # the kernel chooses the queue of each
-    until(lambda: queues.sample().length == 4, "four connections wait to be accepted")
+    until_length(queues, 4)
     assert queues.sample().limit == 12
     assert queues.drops() == 0
 
@@ -109,21 +113,21 @@ def test_a_missing_listener_is_looked_up_again(
 @linux
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None:
-    """One accepts two and drops the SYNs of the others, which the kernel repeats; the other has
-    room."""
-    full, roomy = listening(stack, 1, host), listening(stack, 64, host)
-    watched, other = AcceptQueues([address(full)]), AcceptQueues([address(roomy)])
-    both = AcceptQueues([address(full), address(roomy)])
-    assert (watched.drops(), other.drops()) == (0, 0)
-    for listener in (full, roomy):
+    """A short queue takes two connections; the SYNs of the others are dropped, and repeated by the
+    kernel. A long queue takes all."""
+    listeners = listening(stack, 1, host), listening(stack, 64, host)
+    short, long = (AcceptQueues([address(listener)]) for listener in listeners)
+    both = AcceptQueues(list(map(address, listeners)))
+    assert (short.drops(), long.drops()) == (0, 0)
+    for listener in listeners:
         for _ in range(6):
             client = stack.enter_context(socket.socket(listener.family))
             client.setblocking(False)
             client.connect_ex(listener.getsockname())
-    until(lambda: (watched.drops() or 0) >= 4, "the other connections are dropped")
-    assert other.drops() == 0
-    assert (both.drops() or 0) >= 4
-    assert sample_counters(watched.drops()).counts["socket_drops"] >= 4
+    until(lambda: short.drops() >= 4, "four connections are dropped")
+    assert long.drops() == 0
+    assert both.drops() >= 4
+    assert sample_counters(short.drops()).counts["socket_drops"] >= 4
 
 
 @linux
@@ -131,7 +135,7 @@ def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None
 def test_without_netlink_limit_and_drops_are_unknown(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    """The kernel's table has 0 for each limit, so that any waiting connection would be too many."""
+    """The kernel's table has 0 for each limit, which any waiting connection would exceed."""
     assert counts_socket_drops()
     monkeypatch.delattr(socket, "AF_NETLINK")
     assert not counts_socket_drops()
@@ -142,9 +146,9 @@ def test_without_netlink_limit_and_drops_are_unknown(
     assert (queues.sample().length, queues.sample().limit) == (0, None)
     connect(stack, listeners[0], 3)
     connect(stack, listeners[1], 1)
-    until(lambda: queues.sample().length == 4, "four connections wait to be accepted")
+    until_length(queues, 4)
     stack.enter_context(listeners[0].accept()[0])
-    until(lambda: queues.sample().length == 3, "one connection is accepted")
+    until_length(queues, 3)
     with pytest.raises(SocketsUnreadable, match="nothing listens on"):
         AcceptQueues([(host, 1)]).sample()
 
@@ -162,11 +166,11 @@ TABLE = """\
 def test_without_a_usable_table_the_queue_is_unknown(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, why: str
 ) -> None:
-    """gVisor's has 0 for all lengths: a missing value, and no empty queue."""
-    queues = AcceptQueues([address(listener := listening(stack, 7))])
-    table, local = tmp_path / "tcp", f"{LOOPBACK}:{listener.getsockname()[1]:04X}"
+    """gVisor's table has 0 for all lengths: a missing value, not an empty queue."""
+    listener, table = listening(stack, 7), tmp_path / "tcp"
+    queues = AcceptQueues([address(listener)])
     if text is not None:
-        table.write_text(text.format(local=local))
+        table.write_text(text.format(local=f"{LOOPBACK}:{address(listener)[1]:04X}"))
     monkeypatch.delattr(socket, "AF_NETLINK")
     monkeypatch.setitem(tcp.TABLES, socket.AF_INET, table)
     tcp._table_has_lengths.cache_clear()
@@ -175,7 +179,7 @@ def test_without_a_usable_table_the_queue_is_unknown(
         queues.sample()
 
 
-# --- connections ----------------------------------------------------------------------------
+# --- connections --------------------------------------------------------------------------------
 
 WORKER = """
 import socket, sys
@@ -188,14 +192,14 @@ sys.stdin.read()
 
 def worker(stack: ExitStack, listener: socket.socket, count: int) -> int:
     """The pid of a process that has accepted `count` connections and holds them."""
-    handle = listener.fileno()
-    process = stack.enter_context(python(WORKER, handle, count, pass_fds=[handle]))
+    fd = listener.fileno()
+    process = stack.enter_context(python(WORKER, fd, count, pass_fds=[fd]))
     assert process.stdout.readline() == f"{count}\n"
     return process.pid
 
 
-def without_earlier(client: Mapping[str, int]) -> dict[str, int]:
-    """Without TIME_WAIT, as the port may have had another owner in the last minute."""
+def without_time_wait(client: Mapping[str, int]) -> dict[str, int]:
+    """Another socket may have used the port in the last minute."""
     return {state: count for state, count in client.items() if state != "TIME_WAIT"}
 
 
@@ -208,15 +212,15 @@ def test_connections_are_counted_by_state_and_owner(stack: ExitStack, host: str)
     clients[0].sendall(b"unread")  # accepted first
     clients[4].sendall(b"unread, and not accepted")
     clients[1].shutdown(socket.SHUT_WR)
-    watched = Connections([address(listener)], pids)
+    connections = Connections([address(listener)], pids)
 
     def as_expected() -> bool:
-        sample = watched.sample()
-        return replace(sample, client=without_earlier(sample.client)) == ConnectionSample(
+        sample = connections.sample()
+        return replace(sample, client=without_time_wait(sample.client)) == ConnectionSample(
             sample.at_ns,
             server={"ESTABLISHED": 4, "CLOSE_WAIT": 1},
             client={"ESTABLISHED": 4, "FIN_WAIT2": 1},
-            per_worker={pids[0]: 2, pids[1]: 1, pids[2]: 0},
+            per_worker=dict(zip(pids, (2, 1, 0), strict=True)),
             unread=1,
         )
 
@@ -231,21 +235,19 @@ def test_an_unanswered_handshake_is_counted(stack: ExitStack) -> None:
     late = stack.enter_context(socket.socket())
     late.setblocking(False)
     late.connect_ex(address(listener))
-    watched = Connections([address(listener)], [])
-    until(lambda: watched.sample().client.get("SYN_SENT") == 1, "the SYN is unanswered")
-    after = until(
-        lambda: (
-            (now := sample_counters().counts)["syn_retransmits"] > before["syn_retransmits"] and now
-        ),
-        "the SYN was sent again",
-    )
-    # Counted for the whole network namespace
-    assert after["listen_overflows"] > before["listen_overflows"]
-    assert after["listen_drops"] > before["listen_drops"]
+    connections = Connections([address(listener)], [])
+    until(lambda: connections.sample().client.get("SYN_SENT") == 1, "the SYN is unanswered")
+
+    def increased(name: str) -> bool:  # of the whole network namespace
+        return sample_counters().counts[name] > before[name]
+
+    until(lambda: increased("syn_retransmits"), "the SYN was sent again")
+    assert increased("listen_overflows")
+    assert increased("listen_drops")
 
 
 @linux
-def test_sockets_of_other_ports_and_addresses_are_not_the_servers(stack: ExitStack) -> None:
+def test_sockets_of_other_ports_and_addresses_do_not_count(stack: ExitStack) -> None:
     listener, other = listening(stack, 5), listening(stack, 5)
     connect(stack, other, 1)
     connect(stack, listener, 1)
@@ -255,15 +257,14 @@ def test_sockets_of_other_ports_and_addresses_are_not_the_servers(stack: ExitSta
 
 
 @linux
-def test_more_connections_than_fit_in_one_datagram(stack: ExitStack) -> None:
+def test_connections_that_do_not_fit_in_one_datagram_are_counted(stack: ExitStack) -> None:
     listener = listening(stack, 400)
     connect(stack, listener, 400)
-    watched = Connections([address(listener)], [os.getpid()])
-    until(
-        lambda: watched.sample().server == {"ESTABLISHED": 400}, "each connection is counted once"
-    )
-    assert without_earlier(watched.sample().client) == {"ESTABLISHED": 400}
-    assert watched.sample().per_worker == {os.getpid(): 0}
+    connections = Connections([address(listener)], [os.getpid()])
+    established = {"ESTABLISHED": 400}
+    until(lambda: connections.sample().server == established, "each connection is counted once")
+    assert without_time_wait(connections.sample().client) == established
+    assert connections.sample().per_worker == {os.getpid(): 0}
 
 
 @linux
@@ -282,7 +283,7 @@ def test_an_ended_worker_owns_no_connections(stack: ExitStack) -> None:
         assert sample.per_worker == {ended: 0, os.getpid(): 1}
 
 
-# --- the kernel's counters and timer --------------------------------------------------------
+# --- the kernel's counters and timer ------------------------------------------------------------
 
 NETSTAT = """\
 TcpExt: SyncookiesSent ListenOverflows ListenDrops TCPSynRetrans
@@ -292,7 +293,7 @@ IpExt: 7 8
 """
 
 
-def test_counters() -> None:
+def test_counters_are_parsed() -> None:
     assert parse_netstat(NETSTAT) == {
         "SyncookiesSent": 1, "ListenOverflows": 20, "ListenDrops": 30, "TCPSynRetrans": 4,
     }  # fmt: skip
@@ -316,12 +317,14 @@ def test_invalid_counters_are_rejected(text: str) -> None:
         (0, 9, (1, 3, 7, 15, 31, 63, 127, 247, 367)),  # no timeout is longer than 120 s
     ],
 )
-def test_syn_steps(linear: int, retries: int, steps: tuple[float, ...]) -> None:
+def test_syn_steps_follow_from_the_kernels_settings(
+    linear: int, retries: int, steps: tuple[float, ...]
+) -> None:
     assert steps_s(linear, retries) == steps
 
 
 @linux
-def test_syn_steps_of_this_kernel() -> None:
+def test_syn_steps_of_this_kernel_ascend_from_one_second() -> None:
     steps = syn_steps_s()
     assert steps[0] == 1.0
     assert list(steps) == sorted(set(steps))
