@@ -122,9 +122,8 @@ def test_cores_used_by_others_exclude_the_lab_and_the_system() -> None:
     services = tuple(ServiceSample(at, {"storage": (at - first) / 1e9}, {}) for at in (first, last))
     with_storage = with_observations(loaded(server_wait=0.4, others=1.2), services=services)
     assert wait_of(with_storage).others_cores == pytest.approx(0.2)
-    assert wait_of(loaded(server_wait=0.4, others=1.2, beside=0.3)).others_cores == pytest.approx(
-        1.2
-    )
+    with_programs = loaded(server_wait=0.4, others=1.2, beside=0.3)
+    assert wait_of(with_programs).others_cores == pytest.approx(1.2)
     assert not wait_of(loaded(server_wait=0.4, others=0.0, beside=1.5)).disturbed_by_programs
 
 

@@ -20,16 +20,7 @@ from tests.builders.analysis import (
     with_spans,
 )
 from workerlab.analysis import TrialData
-from workerlab.analysis.diagnosis.loop import (
-    ASYNC_CALLS_OR_CLASS,
-    ASYNC_CALLS_OR_THREADS,
-    BlockedLoop,
-    LoopUse,
-    loop_busy_share,
-    loop_use,
-    unexplained_ns,
-    worth_sampling,
-)
+from workerlab.analysis.diagnosis import loop
 from workerlab.model.evidence import Beat, Beats, Pause
 from workerlab.report.values import text
 
@@ -69,8 +60,8 @@ def with_beats(trial: TrialData, *rows: Iterable[Beat]) -> TrialData:
 ASGI = evidence(server("asgi", 2), 8, slots=[8])
 
 
-def use_of(*rows: Iterable[Beat], trial: TrialData = ASGI) -> LoopUse:
-    return loop_use(derived(with_beats(trial, *rows)))
+def use_of(*rows: Iterable[Beat], trial: TrialData = ASGI) -> loop.LoopUse:
+    return loop.loop_use(derived(with_beats(trial, *rows)))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +79,7 @@ def use_of(*rows: Iterable[Beat], trial: TrialData = ASGI) -> LoopUse:
 def test_lateness_explained_by_other_causes_is_not_blocking(
     late_beat: Beat, blocked_ms: float
 ) -> None:
-    assert unexplained_ns(late_beat) == blocked_ms * MS
+    assert loop.unexplained_ns(late_beat) == blocked_ms * MS
 
 
 @given(*[st.integers(0, 10**12)] * 5)
@@ -96,7 +87,7 @@ def test_blocked_time_is_at_most_the_lateness(
     late: int, cpu: int, queued: int, others_cpu: int, others_queued: int
 ) -> None:
     late_beat = Beat(1, 1, late + 20 * MS, late, cpu, queued, others_cpu, others_queued)
-    assert 0 <= unexplained_ns(late_beat) <= late
+    assert 0 <= loop.unexplained_ns(late_beat) <= late
 
 
 @pytest.mark.parametrize(
@@ -110,7 +101,7 @@ def test_blocked_time_is_at_most_the_lateness(
     ],
 )
 def test_late_loops_are_worth_sampling(beats: list[Beat], alarms: bool) -> None:
-    assert worth_sampling(derived(with_beats(ASGI, beats))) == alarms
+    assert loop.worth_sampling(derived(with_beats(ASGI, beats))) == alarms
 
 
 def test_loops_are_ordered_by_the_share_of_time_they_are_blocked() -> None:
@@ -133,8 +124,8 @@ def test_core_wait_and_other_threads_are_not_blocking() -> None:
 def test_only_the_steady_part_counts() -> None:
     outside = [beat(0.5, late=500), beat(1000.0, late=500)]
     assert use_of(row(), outside).worst.blocked == 0
-    assert loop_use(derived(with_beats(ASGI, outside))) is None
-    assert loop_use(derived(ASGI)) is None
+    assert loop.loop_use(derived(with_beats(ASGI, outside))) is None
+    assert loop.loop_use(derived(ASGI)) is None
 
 
 def test_beats_during_a_pause_are_left_out() -> None:
@@ -142,23 +133,23 @@ def test_beats_during_a_pause_are_left_out() -> None:
     trial = with_beats(ASGI, row(interval=20, late=600.0, length_s=60.0))
     late = [beat.at_ns for beat in trial.beats.beats if beat.late_ns]
     pauses = tuple(Pause(at_ns - 520 * MS, at_ns - MS) for at_ns in late)
-    assert loop_use(derived(trial)).worst.blocked > 0.5
-    assert worth_sampling(derived(trial))
+    assert loop.loop_use(derived(trial)).worst.blocked > 0.5
+    assert loop.worth_sampling(derived(trial))
     trial = with_observations(trial, pauses=pauses)
-    worst = loop_use(derived(trial)).worst
+    worst = loop.loop_use(derived(trial)).worst
     assert (worst.blocked, worst.late, worst.longest_s) == (0, 0, 0)
-    assert not worth_sampling(derived(trial))
+    assert not loop.worth_sampling(derived(trial))
     # Blocking outside the pauses still counts
-    worst = loop_use(derived(with_observations(trial, pauses=pauses[::2]))).worst
+    worst = loop.loop_use(derived(with_observations(trial, pauses=pauses[::2]))).worst
     assert worst.longest_s == pytest.approx(0.6)
 
 
 # --- diagnosis ----------------------------------------------------------------------------------
 
 
-def blocked_loop(trial: TrialData) -> BlockedLoop | None:
+def blocked_loop(trial: TrialData) -> loop.BlockedLoop | None:
     diagnosis = cell_of(trial).diagnosis
-    return diagnosis if isinstance(diagnosis, BlockedLoop) else None
+    return diagnosis if isinstance(diagnosis, loop.BlockedLoop) else None
 
 
 def test_a_partly_blocked_loop_is_diagnosed() -> None:
@@ -166,7 +157,7 @@ def test_a_partly_blocked_loop_is_diagnosed() -> None:
     assert finding.blocked == pytest.approx(0.6, rel=0.1)
     assert finding.longest_s == pytest.approx(0.12)
     assert 3 <= finding.late < finding.beats
-    assert finding.advice[0].endswith(ASYNC_CALLS_OR_THREADS)
+    assert finding.advice[0].endswith(loop.ASYNC_CALLS_OR_THREADS)
     assert text(finding).startswith("Something blocks the event loop for at least 6")
 
 
@@ -219,7 +210,7 @@ def test_only_tornado_applications_block_the_loop_of_tornado() -> None:
     trial = with_beats(evidence(server("tornado", 2), 8), RARE)
     assert blocked_loop(with_record(trial, proof={"app_kind": "wsgi"})) is None
     finding = blocked_loop(with_record(trial, proof={"app_kind": "tornado"}))
-    assert finding.advice[0].endswith(ASYNC_CALLS_OR_CLASS)
+    assert finding.advice[0].endswith(loop.ASYNC_CALLS_OR_CLASS)
 
 
 def test_beats_take_precedence_over_spans() -> None:
@@ -228,5 +219,5 @@ def test_beats_take_precedence_over_spans() -> None:
     assert blocked_loop(trial) is not None
     computing = row(interval=1, late=900.0, cpu=900.0)
     assert blocked_loop(with_beats(trial, computing)) is None
-    assert loop_busy_share(derived(with_beats(ASGI, computing))) == pytest.approx(900 / 920)
-    assert loop_busy_share(derived(ASGI)) == 0
+    assert loop.loop_busy_share(derived(with_beats(ASGI, computing))) == pytest.approx(900 / 920)
+    assert loop.loop_busy_share(derived(ASGI)) == 0

@@ -63,11 +63,10 @@ def write_metrics(path: Path, sums: dict[str, int]) -> bytes:
     return data
 
 
-@given(
-    st.dictionaries(
-        st.from_regex(r"[a-z_]{1,20}", fullmatch=True), st.integers(0, 2**64 - 1), max_size=20
-    )
-)
+NAMES = st.from_regex(r"[a-z_]{1,20}", fullmatch=True)
+
+
+@given(st.dictionaries(NAMES, st.integers(0, 2**64 - 1), max_size=20))
 def test_any_file_of_this_format_is_read(
     tmp_path_factory: pytest.TempPathFactory, sums: dict[str, int]
 ) -> None:

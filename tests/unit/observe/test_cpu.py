@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.builders.conditions import until
-from tests.builders.processes import python
+from tests.builders.processes import ended_pid, python
 from workerlab.observe import cpu
 from workerlab.observe.cpu import Lab, Processes, Tree
 
@@ -88,6 +88,7 @@ def test_an_orphan_is_a_descendant_of_its_new_parent(stack: ExitStack) -> None:
     process.stdout.readline()
     assert descendants(process.pid) == set()
     assert grandchild in descendants(cpu.parent_of(grandchild))
+    assert cpu.parent_of(ended_pid()) == 0
 
 
 def descendants(pid: int) -> set[int]:

@@ -12,20 +12,18 @@ from hypothesis import strategies as st
 
 from workerlab import codec
 from workerlab.model.evidence import Beat, Beats, CodeLine, Stacks, StackSample
-from workerlab.observe.spans import (
-    parse_beats,
-    parse_lines,
-    parse_map,
-    parse_stack_samples,
-    read_beats,
-    read_spans,
-    read_stacks,
-)
+from workerlab.observe import spans
 from workerlab.server.inside.maps import BEATS, HEADER, HEADER_BYTES, SPANS, STACKS
 
 PIDS = st.integers(1, 2**22)
 MOMENTS = st.integers(1, 2**62)
 Row = tuple[int, ...]
+
+
+def rows_of(columns: st.SearchStrategy[int], count: int, max_size: int) -> Any:
+    """Rows of a moment and this many more columns, by moment."""
+    row = st.tuples(MOMENTS, *[columns] * count)
+    return st.lists(row, max_size=max_size, unique_by=lambda row: row[0]).map(sorted)
 
 
 def map_bytes(form: Any, pid: int, rows: Sequence[Row], capacity: int) -> bytes:
@@ -42,7 +40,7 @@ def map_bytes(form: Any, pid: int, rows: Sequence[Row], capacity: int) -> bytes:
 
 @pytest.mark.parametrize(
     ("form", "parse"),
-    [(SPANS, parse_map), (BEATS, parse_beats), (STACKS, parse_stack_samples)],
+    [(SPANS, spans.parse_map), (BEATS, spans.parse_beats), (STACKS, spans.parse_stack_samples)],
     ids=["spans", "beats", "stacks"],
 )
 @given(data=st.binary(max_size=600), has_magic=st.booleans(), has_header=st.booleans())
@@ -62,7 +60,9 @@ def test_garbage_is_rejected_or_read_as_records(
     assert len(records) <= len(data) // form.record.size
 
 
-@pytest.mark.parametrize(("kind", "read"), [("spans", read_spans), ("beats", read_beats)])
+@pytest.mark.parametrize(
+    ("kind", "read"), [("spans", spans.read_spans), ("beats", spans.read_beats)]
+)
 def test_an_unreadable_map_is_an_error(
     tmp_path: Path, kind: str, read: Callable[[Path], Any]
 ) -> None:
@@ -73,16 +73,13 @@ def test_an_unreadable_map_is_an_error(
 
 # --- beats --------------------------------------------------------------------------------------
 
-NS = st.integers(0, 2**62)
-BEAT_ROWS = st.lists(st.tuples(MOMENTS, *[NS] * 6), max_size=12, unique_by=lambda row: row[0]).map(
-    sorted
-)
+BEAT_ROWS = rows_of(st.integers(0, 2**62), 6, max_size=12)
 
 
 @given(PIDS, BEAT_ROWS, st.integers(1, 15))
 def test_beats_are_read_as_written(pid: int, rows: list[Row], capacity: int) -> None:
     latest = [Beat(pid, *row) for row in rows[-capacity:]]
-    parsed = parse_beats(map_bytes(BEATS, pid, rows, capacity))
+    parsed = spans.parse_beats(map_bytes(BEATS, pid, rows, capacity))
     assert parsed == (pid, len(rows) >= capacity, latest)
 
 
@@ -91,29 +88,25 @@ def test_complete_records_of_a_truncated_map_are_read(rows: list[Row], data: st.
     whole = map_bytes(BEATS, 7, rows, 12)
     size = data.draw(st.integers(HEADER_BYTES, len(whole)))
     complete = (size - HEADER_BYTES) // BEATS.record.size
-    assert parse_beats(whole[:size])[2] == [Beat(7, *row) for row in rows[:complete]]
+    assert spans.parse_beats(whole[:size])[2] == [Beat(7, *row) for row in rows[:complete]]
 
 
 def test_a_timer_that_fires_early_is_not_late() -> None:
-    _, _, (early,) = parse_beats(map_bytes(BEATS, 7, [(10, 20, -3, 1, 0, -2, 0)], 3))
+    _, _, (early,) = spans.parse_beats(map_bytes(BEATS, 7, [(10, 20, -3, 1, 0, -2, 0)], 3))
     assert early == Beat(7, 10, 20, 0, 1, 0, 0, 0)
 
 
 def test_the_beats_of_a_trial_come_from_all_its_maps(tmp_path: Path) -> None:
-    assert read_beats(tmp_path) == Beats()  # as in an older run
+    assert spans.read_beats(tmp_path) == Beats()  # as in an older run
     first, second = (10, 20_000, 0, 1, 2, 3, 4), (11, 1000, 7, 0, 0, 0, 0)
     (tmp_path / "beats-1-0.map").write_bytes(map_bytes(BEATS, 1, [first], 3))
     (tmp_path / "beats-2-0.map").write_bytes(map_bytes(BEATS, 2, [first, second], 1))
     (tmp_path / "spans-1-0.map").write_bytes(b"something else")
-    assert read_beats(tmp_path) == Beats((Beat(1, *first), Beat(2, *second)), cut=(2,))
+    assert spans.read_beats(tmp_path) == Beats((Beat(1, *first), Beat(2, *second)), cut=(2,))
 
 
 # --- stack samples ------------------------------------------------------------------------------
 
-CELLS = st.integers(-(2**40), 2**40)
-STACK_ROWS = st.lists(
-    st.tuples(MOMENTS, *[CELLS] * 15), max_size=8, unique_by=lambda row: row[0]
-).map(sorted)
 LINES = st.lists(
     st.builds(CodeLine, number=st.integers(2, 1000), file=st.text(), line=st.integers(1, 99),
               function=st.text(), called=st.text(), inside=st.text(), app=st.booleans()),
@@ -125,10 +118,10 @@ def text_of(lines: list[CodeLine]) -> bytes:
     return b"".join(codec.encode(line) + b"\n" for line in lines)
 
 
-@given(PIDS, STACK_ROWS)
+@given(PIDS, rows_of(st.integers(-(2**40), 2**40), 15, max_size=8))
 def test_samples_are_read_as_written(pid: int, rows: list[Row]) -> None:
     samples = tuple(StackSample(*row) for row in rows)
-    assert parse_stack_samples(map_bytes(STACKS, pid, rows, len(rows) + 1)) == (pid, samples)
+    assert spans.parse_stack_samples(map_bytes(STACKS, pid, rows, len(rows) + 1)) == (pid, samples)
 
 
 @given(LINES, st.data())
@@ -138,13 +131,13 @@ def test_lines_are_read_as_written_except_a_truncated_one(
     text = text_of(lines)
     truncated = text[: data.draw(st.integers(0, len(text)))]
     complete = lines[: truncated.count(b"\n")]
-    assert parse_lines(truncated) == {line.number: line for line in complete}
+    assert spans.parse_lines(truncated) == {line.number: line for line in complete}
 
 
 @given(LINES, st.binary(max_size=60))
 def test_a_damaged_line_is_rejected_or_dropped(lines: list[CodeLine], garbage: bytes) -> None:
     try:
-        by_number = parse_lines(text_of(lines) + garbage)
+        by_number = spans.parse_lines(text_of(lines) + garbage)
     except ValueError:
         assert b"\n" in garbage  # an incomplete line is dropped
         return
@@ -152,11 +145,11 @@ def test_a_damaged_line_is_rejected_or_dropped(lines: list[CodeLine], garbage: b
 
 
 def test_stacks_of_a_trial_need_samples_and_lines(tmp_path: Path) -> None:
-    assert read_stacks(tmp_path) == Stacks()
+    assert spans.read_stacks(tmp_path) == Stacks()
     row = tuple(range(1, 17))
     (tmp_path / "stacks-7-0.map").write_bytes(map_bytes(STACKS, 7, [row], 2))
     with pytest.raises(OSError, match=r"stacks-7\.jsonl"):
-        read_stacks(tmp_path)
+        spans.read_stacks(tmp_path)
     line = CodeLine(2, "orders.py", 42, "total", "time.sleep")
     (tmp_path / "stacks-7.jsonl").write_bytes(text_of([line]))
-    assert read_stacks(tmp_path) == Stacks(7, (StackSample(*row),), {2: line})
+    assert spans.read_stacks(tmp_path) == Stacks(7, (StackSample(*row),), {2: line})

@@ -17,16 +17,6 @@ from tests.builders.processes import ended_pid, python
 from workerlab.model.evidence import ConnectionSample
 from workerlab.observe import tcp
 from workerlab.observe.inet_diag import sockets
-from workerlab.observe.tcp import (
-    AcceptQueues,
-    Connections,
-    SocketsUnreadable,
-    counts_socket_drops,
-    parse_netstat,
-    sample_counters,
-    steps_s,
-    syn_steps_s,
-)
 
 LOOPBACK = f"{int.from_bytes(socket.inet_aton('127.0.0.1'), sys.byteorder):08X}"  # in the table
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's tables are Linux's")
@@ -56,7 +46,7 @@ def connect(stack: ExitStack, listener: socket.socket, count: int) -> list[socke
     ]
 
 
-def until_length(queues: AcceptQueues, length: int) -> None:
+def until_length(queues: tcp.AcceptQueues, length: int) -> None:
     until(lambda: queues.sample().length == length, f"{length} connections wait to be accepted")
 
 
@@ -67,7 +57,7 @@ def until_length(queues: AcceptQueues, length: int) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_length_and_limit_of_an_accept_queue_are_sampled(stack: ExitStack, host: str) -> None:
     listener = listening(stack, 5, host)
-    queues = AcceptQueues([address(listener)])
+    queues = tcp.AcceptQueues([address(listener)])
     assert (queues.sample().length, queues.sample().limit) == (0, 5)
     connect(stack, listener, 3)
     until_length(queues, 3)
@@ -87,7 +77,7 @@ def test_the_queues_of_workers_that_listen_on_one_port_are_added_up(stack: ExitS
         listener.listen(backlog)
         port = listener.getsockname()[1]
         listeners.append(listener)
-    queues = AcceptQueues([address(listeners[0])])
+    queues = tcp.AcceptQueues([address(listeners[0])])
     connect(stack, listeners[0], 4)  # the kernel chooses the queue of each
     until_length(queues, 4)
     assert queues.sample().limit == 12
@@ -100,14 +90,14 @@ def test_a_missing_listener_is_looked_up_again(
 ) -> None:
     listener = stack.enter_context(socket.socket())
     listener.bind(("127.0.0.1", 0))
-    queues = AcceptQueues([address(listener)])
-    with pytest.raises(SocketsUnreadable, match=r"nothing listens on 127\.0\.0\.1"):
+    queues = tcp.AcceptQueues([address(listener)])
+    with pytest.raises(tcp.SocketsUnreadable, match=r"nothing listens on 127\.0\.0\.1"):
         queues.sample()
     with monkeypatch.context() as patched:
         patched.setattr(tcp.time, "sleep", lambda _: listener.listen(7))
         assert queues.sample().limit == 7
-    with pytest.raises(SocketsUnreadable, match=r"nothing listens on 127\.0\.0\.9"):
-        AcceptQueues([("127.0.0.9", address(listener)[1])]).sample()
+    with pytest.raises(tcp.SocketsUnreadable, match=r"nothing listens on 127\.0\.0\.9"):
+        tcp.AcceptQueues([("127.0.0.9", address(listener)[1])]).sample()
 
 
 @linux
@@ -116,8 +106,8 @@ def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None
     """A short queue takes two connections; the SYNs of the others are dropped, and repeated by the
     kernel. A long queue takes all."""
     listeners = listening(stack, 1, host), listening(stack, 64, host)
-    short, long = (AcceptQueues([address(listener)]) for listener in listeners)
-    both = AcceptQueues(list(map(address, listeners)))
+    short, long = (tcp.AcceptQueues([address(listener)]) for listener in listeners)
+    both = tcp.AcceptQueues(list(map(address, listeners)))
     assert (short.drops(), long.drops()) == (0, 0)
     for listener in listeners:
         for _ in range(6):
@@ -127,7 +117,7 @@ def test_each_listener_counts_its_own_drops(stack: ExitStack, host: str) -> None
     until(lambda: short.drops() >= 4, "four connections are dropped")
     assert long.drops() == 0
     assert both.drops() >= 4
-    assert sample_counters(short.drops()).counts["socket_drops"] >= 4
+    assert tcp.sample_counters(short.drops()).counts["socket_drops"] >= 4
 
 
 @linux
@@ -136,12 +126,12 @@ def test_without_netlink_limit_and_drops_are_unknown(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     """The kernel's table has 0 for each limit, which any waiting connection would exceed."""
-    assert counts_socket_drops()
+    assert tcp.counts_socket_drops()
     monkeypatch.delattr(socket, "AF_NETLINK")
-    assert not counts_socket_drops()
-    assert "socket_drops" not in sample_counters(None).counts
+    assert not tcp.counts_socket_drops()
+    assert "socket_drops" not in tcp.sample_counters(None).counts
     listeners = [listening(stack, 7, host), listening(stack, 7, host)]
-    queues = AcceptQueues(list(map(address, listeners)))
+    queues = tcp.AcceptQueues(list(map(address, listeners)))
     assert queues.drops() is None
     assert (queues.sample().length, queues.sample().limit) == (0, None)
     connect(stack, listeners[0], 3)
@@ -149,8 +139,8 @@ def test_without_netlink_limit_and_drops_are_unknown(
     until_length(queues, 4)
     stack.enter_context(listeners[0].accept()[0])
     until_length(queues, 3)
-    with pytest.raises(SocketsUnreadable, match="nothing listens on"):
-        AcceptQueues([(host, 1)]).sample()
+    with pytest.raises(tcp.SocketsUnreadable, match="nothing listens on"):
+        tcp.AcceptQueues([(host, 1)]).sample()
 
 
 TABLE = """\
@@ -168,14 +158,14 @@ def test_without_a_usable_table_the_queue_is_unknown(
 ) -> None:
     """gVisor's table has 0 for all lengths: a missing value, not an empty queue."""
     listener, table = listening(stack, 7), tmp_path / "tcp"
-    queues = AcceptQueues([address(listener)])
+    queues = tcp.AcceptQueues([address(listener)])
     if text is not None:
         table.write_text(text.format(local=f"{LOOPBACK}:{address(listener)[1]:04X}"))
     monkeypatch.delattr(socket, "AF_NETLINK")
     monkeypatch.setitem(tcp.TABLES, socket.AF_INET, table)
     tcp._table_has_lengths.cache_clear()
     stack.callback(tcp._table_has_lengths.cache_clear)
-    with pytest.raises(SocketsUnreadable, match=why):
+    with pytest.raises(tcp.SocketsUnreadable, match=why):
         queues.sample()
 
 
@@ -212,7 +202,7 @@ def test_connections_are_counted_by_state_and_owner(stack: ExitStack, host: str)
     clients[0].sendall(b"unread")  # accepted first
     clients[4].sendall(b"unread, and not accepted")
     clients[1].shutdown(socket.SHUT_WR)
-    connections = Connections([address(listener)], pids)
+    connections = tcp.Connections([address(listener)], pids)
 
     def as_expected() -> bool:
         sample = connections.sample()
@@ -231,15 +221,15 @@ def test_connections_are_counted_by_state_and_owner(stack: ExitStack, host: str)
 def test_an_unanswered_handshake_is_counted(stack: ExitStack) -> None:
     listener = listening(stack, 0)
     connect(stack, listener, 1)
-    before = sample_counters().counts
+    before = tcp.sample_counters().counts
     late = stack.enter_context(socket.socket())
     late.setblocking(False)
     late.connect_ex(address(listener))
-    connections = Connections([address(listener)], [])
+    connections = tcp.Connections([address(listener)], [])
     until(lambda: connections.sample().client.get("SYN_SENT") == 1, "the SYN is unanswered")
 
     def increased(name: str) -> bool:  # of the whole network namespace
-        return sample_counters().counts[name] > before[name]
+        return tcp.sample_counters().counts[name] > before[name]
 
     until(lambda: increased("syn_retransmits"), "the SYN was sent again")
     assert increased("listen_overflows")
@@ -252,15 +242,15 @@ def test_sockets_of_other_ports_and_addresses_do_not_count(stack: ExitStack) -> 
     connect(stack, other, 1)
     connect(stack, listener, 1)
     host, port = address(listener)
-    assert Connections([(host, port)], []).sample().client["ESTABLISHED"] == 1
-    assert Connections([("127.0.0.9", port)], []).sample().client == {}
+    assert tcp.Connections([(host, port)], []).sample().client["ESTABLISHED"] == 1
+    assert tcp.Connections([("127.0.0.9", port)], []).sample().client == {}
 
 
 @linux
 def test_connections_that_do_not_fit_in_one_datagram_are_counted(stack: ExitStack) -> None:
     listener = listening(stack, 400)
     connect(stack, listener, 400)
-    connections = Connections([address(listener)], [os.getpid()])
+    connections = tcp.Connections([address(listener)], [os.getpid()])
     established = {"ESTABLISHED": 400}
     until(lambda: connections.sample().server == established, "each connection is counted once")
     assert without_time_wait(connections.sample().client) == established
@@ -279,7 +269,7 @@ def test_an_ended_worker_owns_no_connections(stack: ExitStack) -> None:
     connect(stack, listener, 1)
     with stack.enter_context(listener.accept()[0]):
         ended = ended_pid()
-        sample = Connections([address(listener)], [ended, os.getpid()]).sample()
+        sample = tcp.Connections([address(listener)], [ended, os.getpid()]).sample()
         assert sample.per_worker == {ended: 0, os.getpid(): 1}
 
 
@@ -294,7 +284,7 @@ IpExt: 7 8
 
 
 def test_counters_are_parsed() -> None:
-    assert parse_netstat(NETSTAT) == {
+    assert tcp.parse_netstat(NETSTAT) == {
         "SyncookiesSent": 1, "ListenOverflows": 20, "ListenDrops": 30, "TCPSynRetrans": 4,
     }  # fmt: skip
 
@@ -304,7 +294,7 @@ def test_counters_are_parsed() -> None:
 )
 def test_invalid_counters_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        parse_netstat(text)
+        tcp.parse_netstat(text)
 
 
 @pytest.mark.parametrize(
@@ -320,11 +310,11 @@ def test_invalid_counters_are_rejected(text: str) -> None:
 def test_syn_steps_follow_from_the_kernels_settings(
     linear: int, retries: int, steps: tuple[float, ...]
 ) -> None:
-    assert steps_s(linear, retries) == steps
+    assert tcp.steps_s(linear, retries) == steps
 
 
 @linux
 def test_syn_steps_of_this_kernel_ascend_from_one_second() -> None:
-    steps = syn_steps_s()
+    steps = tcp.syn_steps_s()
     assert steps[0] == 1.0
     assert list(steps) == sorted(set(steps))
