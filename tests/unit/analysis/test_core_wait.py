@@ -13,7 +13,7 @@ from tests.builders.analysis import bare, derived, evidence, with_observations, 
 from tests.builders.noise import noisy
 from workerlab.analysis import TrialData
 from workerlab.analysis.core_wait import core_wait, lost_share
-from workerlab.analysis.diagnosis.cpu import CoresStolen, CoresTaken, Disturbance, disturbance
+from workerlab.analysis.diagnosis.cpu import CoresStolen, CoresTaken, disturbance
 from workerlab.analysis.samples import lab_cores
 from workerlab.model.evidence import ServiceSample
 from workerlab.model.result import CoreWait
@@ -179,19 +179,13 @@ def test_stolen_cores_count_as_lost_computing() -> None:
 # --- findings -------------------------------------------------------------------------------------
 
 
-def finding_and_text(trial: TrialData) -> tuple[Disturbance, str]:
-    finding = disturbance(derived(trial))
-    return finding, text(finding)
-
-
 def test_other_programs_are_named_with_their_numbers() -> None:
-    finding, sentence = finding_and_text(loaded(server_wait=0.4, others=1.5))
+    finding = disturbance(derived(loaded(server_wait=0.4, others=1.5)))
     assert isinstance(finding, CoresTaken)
     assert finding.wait.others_cores == pytest.approx(1.5)
     assert finding.share == pytest.approx(0.1, abs=0.005)
-    assert "1.50 of 2 cores" in sentence
-    assert "10 % of the response time" in sentence
-    assert "close the other programs" in sentence
+    for part in ("1.50 of 2 cores", "10 % of the response time", "close the other programs"):
+        assert part in text(finding)
 
 
 def test_others_cause_no_more_than_they_ran() -> None:
@@ -202,9 +196,9 @@ def test_others_cause_no_more_than_they_ran() -> None:
 
 
 def test_other_machines_are_named_with_their_cores() -> None:
-    finding, sentence = finding_and_text(loaded(server_wait=0.4, others=0.1, steal=0.5))
+    finding = disturbance(derived(loaded(server_wait=0.4, others=0.1, steal=0.5)))
     assert isinstance(finding, CoresStolen)
-    assert "0.50 of 2 cores to other machines" in sentence
+    assert "0.50 of 2 cores to other machines" in text(finding)
     # Nine tenths of the response are in the run queue: a share of it is less than the response
     finding = disturbance(derived(loaded(server_wait=30.0, others=0.1, steal=1.6)))
     assert isinstance(finding, CoresStolen)
