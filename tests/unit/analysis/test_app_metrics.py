@@ -82,7 +82,7 @@ def test_an_unused_cache_has_no_hit_ratio() -> None:
     assert app_metrics(facts_with(totals)).hit_ratio == {}
 
 
-def test_cores_of_each_component() -> None:
+def test_cores_are_counted_by_component() -> None:
     cpu = {
         2.0: {"storage": 1.0},
         3.0: {"storage": 1.5, "cache": 0.0},

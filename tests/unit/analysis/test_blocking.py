@@ -68,14 +68,14 @@ def test_the_lines_of_a_computing_function_count_as_one() -> None:
     assert "computes on the event loop 10 % of the time" in text(blocking)
 
 
-def test_a_line_that_holds_the_gil() -> None:
+def test_a_line_that_holds_the_gil_is_reported() -> None:
     (blocking,) = lines_of(HOLDS)
     assert (blocking.how, blocking.line) == ("holds the GIL", 42)
     assert blocking.longest_s == pytest.approx(0.038)
     assert text(blocking).endswith("no other thread of its worker runs.")
 
 
-def test_another_thread_that_holds_the_gil() -> None:
+def test_another_thread_that_holds_the_gil_is_reported() -> None:
     (blocking,) = lines_of(
         replace(HOLDS, number=0, other=2, ran_ns=0, cpu_ns=0, others_ran_ns=38 * MS)
     )
@@ -85,7 +85,7 @@ def test_another_thread_that_holds_the_gil() -> None:
 
 
 @pytest.mark.parametrize("cpu_field", ["ran_ns", "others_ran_ns"])
-def test_few_late_samples_of_a_thread_that_mostly_computes_without_the_gil(cpu_field: str) -> None:
+def test_few_late_samples_of_a_thread_that_computes_do_not_count(cpu_field: str) -> None:
     """Such as hashing. A sample may be late because the machine paused; two late ones are enough
     only if the thread hardly computes otherwise."""
     line = {"number": 2} if cpu_field == "ran_ns" else {"other": 2, "number": 0, "ran_ns": 0}
@@ -96,7 +96,7 @@ def test_few_late_samples_of_a_thread_that_mostly_computes_without_the_gil(cpu_f
     assert len(lines_of(*[held] * 8, *[on_time] * 42, interval=5)) == 1
 
 
-def test_a_line_of_a_library() -> None:
+def test_a_line_of_a_library_is_marked_as_such() -> None:
     (blocking,) = lines_of(replace(SLEEPS, number=5))
     assert "(library code, not called by the app)" in text(blocking)
     assert "which waits in threading.wait" in text(blocking)

@@ -262,7 +262,7 @@ def test_no_level_meets_the_target() -> None:
     assert conclusion.beyond[0].level.connections == 4
 
 
-def test_a_single_level_that_misses_the_target_stands_for_no_other() -> None:
+def test_a_single_level_that_misses_the_target_says_nothing_about_others() -> None:
     short = closed(4, rounds=5)
     for trial, verb in ((closed(8), "does not meet"), (short, "is not shown to meet")):
         conclusion = str(answer(sweep(trial), TargetNotKept))

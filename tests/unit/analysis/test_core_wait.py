@@ -55,7 +55,7 @@ def loaded(**noise: Any) -> TrialData:
         (0.0022, 0.0057, 4, 0.193, 0.014, pytest.approx(0.193, rel=0.0599)),
     ],
 )
-def test_the_share_lost_by_waiting_for_a_core(
+def test_waiting_for_a_core_costs_a_share_of_the_response(
     cpu_s: float, wait_s: float, n: int, held_s: float, lone_s: float, without_wait_s: float
 ) -> None:
     share = lost_share(cpu_s, wait_s, n, held_s, lone_s)
@@ -95,7 +95,7 @@ def test_responses_as_fast_as_lone_ones_lose_nothing() -> None:
 # --- from the samples -----------------------------------------------------------------------------
 
 
-def test_seconds_per_request() -> None:
+def test_waits_are_in_seconds_per_request() -> None:
     """Slots are held for 0.1 s, 0.01 s of it in the run queue; the tool waits 2 ms per request."""
     wait = wait_of(loaded(server_wait=0.4, tool_wait=0.08, others=1.5))
     assert wait.worker_s == pytest.approx(0.01, rel=0.01)
@@ -188,7 +188,7 @@ def test_other_programs_are_named_with_their_numbers() -> None:
         assert part in text(finding)
 
 
-def test_others_cause_no_more_than_they_ran() -> None:
+def test_others_cost_no_more_time_than_they_ran() -> None:
     """Threads wait mostly for each other: for 3.2 s per second, while others run for 0.3 s."""
     trial = loaded(server_wait=3.2, others=0.3)
     wait = wait_of(trial)

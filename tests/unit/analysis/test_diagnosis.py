@@ -219,7 +219,7 @@ def test_requests_that_slow_each_other_down_share_something() -> None:
     assert diagnosis.advice == (shared.LOOK_FOR_WHAT_IS_SHARED,)
 
 
-def test_nothing_waits() -> None:
+def test_without_waiting_requests_the_used_slots_are_reported() -> None:
     assert text(cause(evidence(server("eventlet"), 16))) == (
         "16 connections used 16 of 4000 slots and nothing waited."
     )
@@ -249,7 +249,7 @@ def test_filled_slots_may_be_idle_between_requests() -> None:
     assert full.findings[0].values["busy"] is None
 
 
-def test_without_slots_the_reason_rests_on_the_bound() -> None:
+def test_without_slots_the_reason_compares_with_the_bound() -> None:
     cell = cell_of(serial(server("asgi", 2)))
     assert cell.reason.code == "BelowPossible"
     assert values(cell.reason, "possible_rps") == (pytest.approx(cell.bound_rps),)
@@ -332,7 +332,7 @@ def test_time_inside_the_app_is_not_waiting_for_slots() -> None:
 # --- the base ---------------------------------------------------------------------------------
 
 
-def test_a_diagnosis_without_rank_or_advice_does_not_import() -> None:
+def test_a_diagnosis_without_rank_or_advice_cannot_be_defined() -> None:
     with pytest.raises(TypeError, match="no rank"):
 
         class Unranked(Diagnosis):
@@ -360,7 +360,7 @@ def test_a_diagnosis_without_rank_or_advice_does_not_import() -> None:
     assert diagnosis.values == {"seconds": 1.0, "advice": ("wait", "or go")}
 
 
-def test_the_most_important_comes_first() -> None:
+def test_diagnoses_are_ranked_by_importance() -> None:
     """Limits of the load tool and idle slots come before what the server lacks, then failures and
     disturbances."""
     ordered = (

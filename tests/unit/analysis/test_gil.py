@@ -40,7 +40,7 @@ def spans(
         pytest.param([Span(1, 0, 10)], {}, id="unmeasured"),
     ],
 )
-def test_the_share_of_computing_without_the_gil(
+def test_the_share_of_computing_without_the_gil_follows_from_samples(
     requests: list[Span], shares: dict[int, float]
 ) -> None:
     assert nogil_share_by_route(requests) == pytest.approx(shares)

@@ -112,7 +112,7 @@ def shows_drops(cell: Result) -> bool:
     return not codes.isdisjoint(DROP_CODES)
 
 
-def test_drops_of_others_in_the_namespace_are_not_this_servers() -> None:
+def test_drops_of_others_in_the_namespace_do_not_count() -> None:
     cell = cell_of(overflow_trial(connects_s=(0.001,) * 5, queue_length=2))
     assert not shows_drops(cell)
     assert notes_by_code(cell)["CountersOfOthers"].values["counters"]["ListenOverflows"] == 40

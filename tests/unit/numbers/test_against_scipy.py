@@ -51,7 +51,7 @@ def stats() -> ModuleType:
 # --- Student and Welch ----------------------------------------------------------------------------
 
 
-def test_the_table_of_student(stats: Any) -> None:
+def test_the_table_of_students_t_is_exact_to_three_decimals(stats: Any) -> None:
     exact = stats.t.ppf(0.975, range(1, 500)).tolist()
     table = [student_t(degrees) for degrees in range(1, 500)]
     assert table[: len(T975)] == pytest.approx(exact[: len(T975)], abs=5.01e-4)
@@ -59,20 +59,20 @@ def test_the_table_of_student(stats: Any) -> None:
 
 
 @given(st.floats(0.5, 0.9999), st.integers(1, 200))
-def test_student_at_any_confidence(stats: Any, confidence: float, degrees: int) -> None:
+def test_students_t_matches_scipy(stats: Any, confidence: float, degrees: int) -> None:
     exact = stats.t.ppf((1 + confidence) / 2, degrees)
     assert two_sided_t(confidence, degrees) == pytest.approx(exact, rel=1e-7)
     assert central_probability(exact, degrees) == pytest.approx(confidence, abs=1e-9)
 
 
-# "Precision loss": if all values of a side are equal
-ignore_precision_loss = pytest.mark.filterwarnings("ignore:Precision loss")
-
-
 @given(samples)
-def test_the_interval_of_a_mean(stats: Any, values: list[float]) -> None:
+def test_intervals_of_means_match_scipy(stats: Any, values: list[float]) -> None:
     exact = stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
     assert half_width_of_mean(values) == pytest.approx(exact, rel=T975_ERROR)
+
+
+# "Precision loss": if all values of a side are equal
+ignore_precision_loss = pytest.mark.filterwarnings("ignore:Precision loss")
 
 
 def welch(stats: Any, left: Sequence[float], right: Sequence[float]) -> tuple[float, float]:
@@ -86,7 +86,9 @@ def welch(stats: Any, left: Sequence[float], right: Sequence[float]) -> tuple[fl
 
 @ignore_precision_loss
 @given(samples, samples)
-def test_the_interval_of_a_difference(stats: Any, left: list[float], right: list[float]) -> None:
+def test_intervals_of_differences_match_scipy(
+    stats: Any, left: list[float], right: list[float]
+) -> None:
     assume(len({*left}) > 1 or len({*right}) > 1)
     exact, whole_degrees = welch(stats, left, right)
     assert exact * (1 - T975_ERROR) <= half_width(left, right) <= whole_degrees * (1 + T975_ERROR)
@@ -94,7 +96,7 @@ def test_the_interval_of_a_difference(stats: Any, left: list[float], right: list
 
 @ignore_precision_loss
 @given(rates, rates)
-def test_the_interval_of_a_ratio(stats: Any, new: list[float], old: list[float]) -> None:
+def test_intervals_of_ratios_match_scipy(stats: Any, new: list[float], old: list[float]) -> None:
     assume(len({*new}) > 1 or len({*old}) > 1)
     interval = ratio(new, old)
     assert interval.value == pytest.approx(stats.gmean(new) / stats.gmean(old))
@@ -113,13 +115,15 @@ def test_chi_squared_is_within_3_percent(stats: Any, degrees: int) -> None:
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1), st.floats(-0.1, 1.1))
-def test_the_binomial_distribution(stats: Any, n: int, p: float, share: float) -> None:
+def test_binomial_probabilities_match_scipy(stats: Any, n: int, p: float, share: float) -> None:
     for k in (round(share * n), round(p * n)):
         assert binomial_cdf(k, n, p) == pytest.approx(stats.binom.cdf(k, n, p), abs=1e-8)
 
 
 @given(st.data(), st.integers(1, 5000), TAILS)
-def test_clopper_and_pearson(stats: Any, data: st.DataObject, n: int, tail: float) -> None:
+def test_intervals_of_shares_match_scipy(
+    stats: Any, data: st.DataObject, n: int, tail: float
+) -> None:
     k = data.draw(st.integers(0, n))
     exact = stats.binomtest(k, n).proportion_ci(1 - 2 * tail, "exact")
     assert share_interval(k, n, tail) == pytest.approx((exact.low, exact.high), abs=1e-9)
@@ -130,7 +134,7 @@ def test_the_interval_of_an_empty_share_is_0_to_1() -> None:
 
 
 @given(st.integers(1, 1000), QUANTILES, TAILS)
-def test_ranks_around_a_quantile(stats: Any, n: int, q: float, tail: float) -> None:
+def test_ranks_around_a_quantile_match_scipy(stats: Any, n: int, q: float, tail: float) -> None:
     """Each value is its own rank; scipy gives nan if n is too small for a bound."""
     exact = stats.quantile_test(range(1, n + 1), q=0, p=q).confidence_interval(1 - 2 * tail)
     ranks = tuple(None if math.isnan(rank) else rank for rank in exact)
@@ -149,7 +153,7 @@ def test_the_minimum_sample_size_is_the_smallest_with_a_bound(
 
 
 @given(ties)
-def test_the_statistic_of_a_trend(stats: Any, values: list[float]) -> None:
+def test_the_statistic_of_a_trend_matches_scipy(stats: Any, values: list[float]) -> None:
     """S of Kendall's tau against time, with the continuity correction that scipy lacks."""
     assume(len({*values}) > 1)
     n = len(values)
@@ -162,12 +166,12 @@ def test_the_statistic_of_a_trend(stats: Any, values: list[float]) -> None:
 
 
 @given(samples)
-def test_the_slope_of_a_trend(stats: Any, values: list[float]) -> None:
+def test_the_slope_of_a_trend_matches_scipy(stats: Any, values: list[float]) -> None:
     assert slope(values) == pytest.approx(stats.theilslopes(values).slope)
 
 
 @given(st.lists(measured, min_size=1, max_size=40), st.floats(0, 1))
-def test_quantiles(stats: Any, values: list[float], q: float) -> None:
+def test_quantiles_match_scipy(stats: Any, values: list[float], q: float) -> None:
     ordered = sorted(values)
     assert quantile(ordered, q) == pytest.approx(stats.quantile(ordered, q, method="linear"))
     exact = [stats.quantile(ordered, p) for p in (0.5, 0.95, 0.99, 1.0, 0.9)]
@@ -178,7 +182,7 @@ def test_quantiles(stats: Any, values: list[float], q: float) -> None:
 
 
 @given(st.floats(0.01, 0.99), st.integers(1, 200))
-def test_erlang(stats: Any, busy: float, slots: int) -> None:
+def test_erlang_c_matches_scipy(stats: Any, busy: float, slots: int) -> None:
     offered = busy * slots
     blocked = stats.poisson.pmf(slots, offered) / stats.poisson.cdf(slots, offered)
     assert erlang_c(offered, 1.0, slots) == pytest.approx(blocked / (1 - busy * (1 - blocked)))
@@ -215,7 +219,7 @@ def test_many_schedules_deviate_from_exponential_only_by_chance(stats: Any) -> N
     assert stats.kstest(normal, "norm").pvalue > MIN_P_VALUE
 
 
-def test_the_test_detects_other_gaps(stats: Any) -> None:
+def test_the_goodness_of_fit_test_detects_other_gaps(stats: Any) -> None:
     even = gaps_of(schedule("even", 38, 60)[1:], 38)
     assert stats.kstest(even, "expon").pvalue < 1e-9
     longer = gaps_of(schedule("poisson", 34, 60, 10_001), 38)

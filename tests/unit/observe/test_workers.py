@@ -81,7 +81,7 @@ def test_shared_pages_count_once_and_the_labs_maps_not_at_all(tmp_path: Path) ->
 
 
 @LINUX
-def test_memory_of_this_process() -> None:
+def test_memory_of_this_process_is_read() -> None:
     memory = memory_of(Path("/proc/self/smaps").read_text(), Path("/nowhere"))
     assert 0 < memory.private <= memory.pss
     assert sample_memory([None], [os.getpid()], Path("/nowhere")) is not None
