@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 from msgspec.structs import replace
 
@@ -39,6 +37,10 @@ def lines_of(*samples: StackSample, interval: int = 10) -> tuple[BlockingLine, .
         at_ns += latest.length_ns
         stack_samples.append(replace(latest, at_ns=at_ns))
     return blocking_lines(derived(replace(TRIAL, stacks=Stacks(100, tuple(stack_samples), LINES))))
+
+
+def kinds_of(*samples: StackSample, interval: int = 10) -> list[str]:
+    return [line.how for line in lines_of(*samples, interval=interval)]
 
 
 SLEEPS = sample(2, overdue=20, since=25, stuck=20)
@@ -123,22 +125,18 @@ def test_delays_not_caused_by_the_app_are_not_reported(blocked_sample: StackSamp
 
 def test_a_line_that_blocks_rarely_is_not_reported() -> None:
     assert lines_of(SLEEPS, interval=150) == ()  # two samples of 300
-    assert kinds(lines_of(SLEEPS, interval=50)) == ["blocks the event loop"]
-
-
-def kinds(lines: Iterable[BlockingLine]) -> list[str]:
-    return [line.how for line in lines]
+    assert kinds_of(SLEEPS, interval=50) == ["blocks the event loop"]
 
 
 def test_a_function_is_described_by_what_it_mostly_does() -> None:
     """A thread that computes looks asleep while another machine uses its core."""
     stolen = replace(COMPUTES, cpu_ns=5 * MS, sleeps=1)
-    assert kinds(lines_of(COMPUTES, COMPUTES, stolen)) == ["computes on the event loop"]
+    assert kinds_of(COMPUTES, COMPUTES, stolen) == ["computes on the event loop"]
 
 
 def test_lines_are_ordered_by_their_share() -> None:
-    lines = lines_of(SLEEPS, SLEEPS, COMPUTES)
-    assert kinds(lines) == ["blocks the event loop", "computes on the event loop"]
+    kinds = ["blocks the event loop", "computes on the event loop"]
+    assert kinds_of(SLEEPS, SLEEPS, COMPUTES) == kinds
 
 
 def test_a_load_without_a_steady_part_is_sampled_as_a_whole() -> None:
