@@ -253,10 +253,7 @@ def test_lists_have_no_duplicates() -> None:
 
 
 @pytest.mark.usefixtures("no_processes")
-@pytest.mark.parametrize(
-    "command",
-    [[], *([name] for name in COMMANDS)],
-)
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
 def test_help_has_examples(
     command: list[str], capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:

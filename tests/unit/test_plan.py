@@ -26,14 +26,7 @@ from workerlab.load.fast import FAST
 from workerlab.load.registry import TOOLS
 from workerlab.model.plan import App, Cell, Plan, Rate, Server
 from workerlab.notes import ServerCoresBound
-from workerlab.plan import (
-    ideal_s,
-    load_for,
-    product,
-    records_for,
-    trials,
-    varies,
-)
+from workerlab.plan import ideal_s, load_for, product, records_for, trials, varies
 from workerlab.server import preflight
 from workerlab.server.preflight import Interpreter
 from workerlab.server.worker_classes import CLASSES, configured_slots

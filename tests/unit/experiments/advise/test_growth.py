@@ -147,8 +147,7 @@ def test_connections_that_keep_the_cores_busy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_s", "is_many", "duration_s"),
-    [(250.0, True, 4.0), (60.0, False, 10.0)],
+    ("left_s", "is_many", "duration_s"), [(250.0, True, 4.0), (60.0, False, 10.0)]
 )
 def test_the_launches_that_show_a_target_have_priority(
     left_s: float, is_many: bool, duration_s: float, monkeypatch: pytest.MonkeyPatch

@@ -25,12 +25,7 @@ from workerlab.experiments.advise.answers import (
 )
 from workerlab.experiments.advise.candidates import Expected, Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
-from workerlab.experiments.advise.result import (
-    AdviseResult,
-    ToolShortage,
-    limit_of,
-    result_of,
-)
+from workerlab.experiments.advise.result import AdviseResult, ToolShortage, limit_of, result_of
 from workerlab.experiments.advise.search import (
     CLEAR_SHARES,
     MAX_GAP_RATIO,
@@ -39,12 +34,7 @@ from workerlab.experiments.advise.search import (
     between,
 )
 from workerlab.experiments.advise.standing import MAX_LAUNCHES, MIN_LAUNCHES, standing
-from workerlab.experiments.advise.study import (
-    AdviseRequest,
-    Exclusion,
-    LaunchDisturbed,
-    Study,
-)
+from workerlab.experiments.advise.study import AdviseRequest, Exclusion, LaunchDisturbed, Study
 from workerlab.model.evidence import Summary
 from workerlab.model.plan import App, Plan, Server
 from workerlab.model.result import Needs, RequestNeed

@@ -56,8 +56,7 @@ SYNC = Server("sync", 4, 1, 2048, 1000, cores=2, cpu_s=0.02)
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"cpu_s": 0.01}, {"cores": 1}, {"backlog": 16}, {"instances": 2}, {"preload": True}],
+    "changes", [{"cpu_s": 0.01}, {"cores": 1}, {"backlog": 16}, {"instances": 2}, {"preload": True}]
 )
 def test_each_setting_that_varies_within_a_run_identifies_cells(changes: dict[str, Any]) -> None:
     """Launches of two settings are not those of one cell."""
