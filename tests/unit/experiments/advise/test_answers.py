@@ -1,4 +1,4 @@
-"""The sentences of `advise`, and what they leave out if it is unknown."""
+"""The sentences of `advise`, which omit unknown values."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from workerlab.experiments.advise.document import ConfigurationFile, document, w
 from workerlab.experiments.advise.standing import TermBound
 from workerlab.experiments.advise.study import Exclusion, NeedsUnknown
 from workerlab.experiments.planning import override_notes
-from workerlab.experiments.reading import document_of
 from workerlab.finding import stored
-from workerlab.report import text
 from workerlab.slo import parse
 
 SENTENCES = {
@@ -39,17 +37,11 @@ SENTENCES = {
 }
 
 
-def test_a_cost_that_was_not_measured_is_left_out() -> None:
+def test_an_unmeasured_cost_is_omitted() -> None:
     cost = RunningCost(
-        rate_rps=50.0,
-        cores=0.03,
-        memory_bytes=50 << 20,
-        start_s=0.23,
-        stop_s=0.428,
-        slow_stop=None,
-        preload_bytes=None,
-        preload_workers=None,
-    )
+        rate_rps=50.0, cores=0.03, memory_bytes=50 << 20, start_s=0.23, stop_s=0.428,
+        slow_stop=None, preload_bytes=None, preload_workers=None,
+    )  # fmt: skip
     assert str(cost) == " ".join(SENTENCES.values())
     for name, sentence in SENTENCES.items():
         others = (other for other in SENTENCES.values() if other != sentence)
@@ -58,14 +50,9 @@ def test_a_cost_that_was_not_measured_is_left_out() -> None:
 
 KEPT = RateKept(outcome="is met up to", rps=100.0, unshown=(), launches=3, above=None, discarded=1)
 BROKEN = RateBroken(
-    rps=120.0,
-    launches=2,
-    broke=1,
-    which="1 of 2 launches",
-    caveat="",
+    rps=120.0, launches=2, broke=1, which="1 of 2 launches", caveat="",
     reasons=("p95 was 2 s", "why"),
-)
-
+)  # fmt: skip
 CLOSE = RateBroken(
     rps=120.0, launches=3, broke=0, which="none of 3 launches", caveat="but the margin is small",
     reasons=(), usage=("the server used 1 core",),
@@ -84,7 +71,7 @@ CLOSE = RateBroken(
          " At 120 requests/s 1 of 2 launches missed it: p95 was 2 s; why."),
     ],
 )  # fmt: skip
-def test_the_highest_rate_names_what_held_and_what_broke(
+def test_the_highest_rate_names_the_passing_and_the_failing_rate(
     kept: RateKept | None, broken: RateBroken | None, remark: str, answer: str
 ) -> None:
     assert str(HighestRate(kept, broken, None, remark)) == answer
@@ -112,20 +99,19 @@ def test_a_bound_has_the_unit_of_its_term(
     assert str(TermBound(parse(term)[0], *values)) == sentence
 
 
-def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
-    reasons = {
+def test_excluded_classes_are_grouped_by_reason() -> None:
+    left_out = {
         "uvicorn": Exclusion("uvicorn is not installed"),
         "sync": Exclusion("it does not start", "see a", trials=("sync-1",)),
         "gthread": Exclusion("it does not start", "see b", trials=("gthread-1",)),
         "gevent": NeedsUnknown("too few requests", trials=("gevent-1",)),
     }
     request: Any = SimpleNamespace(unfit=("asgi",))
-    study = SimpleNamespace(request=request, left_out=reasons, needs={"tornado": None})
+    study = SimpleNamespace(request=request, left_out=left_out, needs={"tornado": None})
     servers = (SimpleNamespace(variant="tornado"),)
     search = SimpleNamespace(study=study, servers=servers, has_forecast=True)
-    result: Any = SimpleNamespace(
-        study=study, search=search, limits=Limits(cores=2, thread_safe=False)
-    )
+    limits = Limits(cores=2, thread_safe=False)
+    result: Any = SimpleNamespace(study=study, search=search, limits=limits)
     assert list(map(str, exclusions(result))) == [
         "Left out sync and gthread: it does not start; see a.",
         "Left out gevent: the needs of requests are unknown: too few requests.",
@@ -136,17 +122,14 @@ def test_classes_are_left_out_together_where_the_reason_is_the_same() -> None:
     assert [answer.classes for answer in exclusions(result)] == [("sync", "gthread"), ("gevent",)]
 
 
-def test_settings_that_were_overridden_are_named(tmp_path: Path) -> None:
-    run_directory = tmp_path / "run"
-    shutil.copytree(recorded("advise"), run_directory)
+def test_overridden_settings_are_named(tmp_path: Path) -> None:
+    run_directory = shutil.copytree(recorded("advise"), tmp_path / "run")
     run = run_store.load(run_directory)
-    own = "bind = '0.0.0.0:80'\nmax_requests = 900\naccesslog = '-'\npidfile = 'x.pid'\n"
-    interpreter: Any = SimpleNamespace(
-        settings={"bind": "0.0.0.0:80", "max_requests": 900, "accesslog": "-", "pidfile": "x.pid"},
-        assignments={},
-    )
+    settings = {"bind": "0.0.0.0:80", "max_requests": 900, "accesslog": "-", "pidfile": "x.pid"}
+    interpreter: Any = SimpleNamespace(settings=settings, assignments={})
     options: Any = SimpleNamespace(config="own.py")
-    details = {**run.plan.details, "config_text": own, "starts_in": "/srv/my shop"}
+    config_text = "".join(f"{name} = {value!r}\n" for name, value in settings.items())
+    details = {**run.plan.details, "config_text": config_text, "starts_in": "/srv/my shop"}
     notes = tuple(map(stored, override_notes(options, interpreter)))
     run = replace(run, plan=replace(run.plan, details=details, notes=notes))
     write_file(run)
@@ -154,9 +137,8 @@ def test_settings_that_were_overridden_are_named(tmp_path: Path) -> None:
     remark = "# max_requests was overridden while measuring: it may lower the rates."
     assert f"{remark}\nmax_requests = 900\n# accesslog was overridden while measuring:" in content
     assert content.count("may lower the rates") == 1
-    assert (
-        "# bind was overridden while measuring: the lab takes a free port on loopback.\n" in content
-    )
+    bind_remark = "# bind was overridden while measuring: the lab takes a free port on loopback.\n"
+    assert bind_remark in content
     assert "# Chosen by `workerlab advise`, run run, for 30 requests/s arriving" in content
     assert "discarded" not in content
     (answer,) = (entry for entry in document(run).findings if isinstance(entry, ConfigurationFile))
@@ -167,21 +149,16 @@ def test_settings_that_were_overridden_are_named(tmp_path: Path) -> None:
     ) in str(answer)
 
 
-def test_the_memory_column_is_explained() -> None:
-    page = text.render(document_of(recorded("advise")), explain=True)
-    assert "memory: of the master and all workers" in page
-
-
-def launch(slower: float) -> Any:
-    """A launch in which each request takes `slower` seconds longer than the one before."""
-    data = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.1 + number * slower)
+def launch(slowdown_s: float) -> Any:
+    """A launch in which each request takes `slowdown_s` longer than the one before."""
+    data = evidence(SYNC, 8, rounds=10, delays=lambda number: 0.1 + number * slowdown_s)
     return SimpleNamespace(facts=derived(data), due=81)
 
 
-def test_an_app_that_grows_slower_in_most_launches_is_reported() -> None:
-    steady, slower = launch(0.0), launch(0.0025)
+def test_an_app_that_slows_down_in_most_launches_is_reported() -> None:
+    steady, slowing = launch(0.0), launch(0.0025)
     assert list(cautions([steady, steady, steady], 50.0)) == []
-    assert list(cautions([steady, steady, slower], 50.0)) == []
-    (caution,) = map(str, cautions([steady, slower, slower], 50.0))
+    assert list(cautions([steady, steady, slowing], 50.0)) == []
+    (caution,) = map(str, cautions([steady, slowing, slowing], 50.0))
     assert caution.startswith("Service times drift: 1")
     assert caution.endswith("; seen in 2 of 3 launches.")
