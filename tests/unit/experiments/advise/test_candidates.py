@@ -16,27 +16,27 @@ ALL = [kind_of(name, App()) for name in CLASSES]
     ("limits", "workers"),
     [
         *((Limits(cores), {2 * cores + 1}) for cores in (1, 2, 4, 8, 12)),  # the rule of thumb
-        (Limits(2, max_workers=12), {5, 8, 12}),  # all that are allowed
+        (Limits(2, max_workers=12), {5, 8, 12}),  # up to --max-workers
     ],
 )
 def test_candidates_of_every_class_have_these_workers(limits: Limits, workers: set[int]) -> None:
-    for name in CLASSES:
-        servers = candidates([kind_of(name, App())], limits)
-        assert workers <= {server.workers for server in servers}, name
+    for kind in ALL:
+        servers = candidates([kind], limits)
+        assert workers <= {server.workers for server in servers}, kind.worker_class
 
 
 def test_half_a_core_has_a_worker() -> None:
     assert min(worker_counts(Limits(cores=0.5), one_request_per_worker=True)) == 1
 
 
-def test_a_pool_bounds_the_slots() -> None:
+def test_max_in_flight_bounds_the_slots() -> None:
     servers = candidates(ALL, Limits(2, max_in_flight=6))
     assert all((configured_slots(server) or 0) <= 6 for server in servers)
     gevent = [server for server in servers if server.worker_class == "gevent"]
     assert {server.worker_connections for server in gevent} <= {6, 3, 2, 1}
 
 
-def test_an_app_that_is_not_thread_safe_gets_workers_instead() -> None:
+def test_an_app_that_is_not_thread_safe_gets_more_workers() -> None:
     safe, unsafe = (candidates(ALL, Limits(2, thread_safe=flag)) for flag in (True, False))
     assert {server.worker_class for server in unsafe} == {"sync", "tornado"}
     assert max(server.workers for server in unsafe) > max(server.workers for server in safe)
@@ -57,6 +57,6 @@ def test_each_version_has_the_same_candidates() -> None:
     assert len(old) + len(new) == len({server.key for server in servers})
 
 
-def test_no_candidate_comes_twice() -> None:
+def test_candidates_are_unique() -> None:
     servers = candidates(ALL, Limits(1, max_workers=2, max_in_flight=2))
     assert len({server.key for server in servers}) == len(servers)

@@ -19,24 +19,21 @@ from workerlab.server.worker_classes import CLASSES
 def plan_for(
     monkeypatch: pytest.MonkeyPatch, *arguments: str, served: tuple[str, ...] = CLASSES
 ) -> Plan:
-    """The plan with an interpreter that has all packages, and a Gunicorn that has these classes."""
+    """The plan with an interpreter that has all packages, and a Gunicorn with these classes."""
     with_classes(monkeypatch, served)
     return plan_of(parse(["advise", "--rate", "3", "--slo", "p95<2s", *arguments]))[0]
 
 
-def classes(plan: Plan) -> set[str]:
-    return {cell.server.worker_class for cell in plan.cells}
-
-
-def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
+def test_a_class_that_gunicorn_removed_is_considered_only_if_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = plan_for(monkeypatch)
-    assert classes(plan) == {*CLASSES} - {"eventlet"}
-    assert AdviseRequest.of(plan).removed == ("eventlet",)
-    plan = plan_for(monkeypatch, "--classes", "sync,eventlet")
-    assert classes(plan) == {"sync", "eventlet"}
-    assert AdviseRequest.of(plan).removed == ()
+    for arguments, classes, removed in (
+        ((), {*CLASSES} - {"eventlet"}, ("eventlet",)),
+        (("--classes", "sync,eventlet"), {"sync", "eventlet"}, ()),
+    ):
+        plan = plan_for(monkeypatch, *arguments)
+        assert {cell.server.worker_class for cell in plan.cells} == classes
+        assert AdviseRequest.of(plan).removed == removed
     request = AdviseRequest.of(plan_for(monkeypatch, served=("sync", "gthread")))
     assert request.removed == ()  # naming it would not help
     assert request.left_out["eventlet"] == "Gunicorn 25.3.0 has no worker class eventlet"
@@ -46,14 +43,12 @@ def test_a_class_that_gunicorn_removed_is_considered_by_name_only(
     ("arguments", "why"),
     [
         (("--slo", "p95<2s,rps>=3"), "rps>=3 cannot be shown when 3 requests/s arrive"),
-        (
-            ("--budget", "100"),
-            "about 48 s for 6 worker classes, and the 3 launches .* 54 s: allow 102 s, or name",
-        ),
+        (("--budget", "100"), "about 48 s for 6 worker classes, and the 3 launches .* 54 s: allow"
+         " 102 s, or name"),
         (("--budget", "40", "--classes", "sync"), "8 s for 1 worker class, .* allow [0-9]+ s$"),
     ],
-)
-def test_targets_and_budgets_that_cannot_be_met_are_refused(
+)  # fmt: skip
+def test_impossible_targets_and_budgets_are_refused(
     arguments: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match=why):
@@ -62,8 +57,8 @@ def test_targets_and_budgets_that_cannot_be_met_are_refused(
     plan_for(monkeypatch, "--budget", "75", "--classes", "sync,gthread")
 
 
-def test_the_budget_that_a_refusal_names_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although a larger budget makes launches longer."""
+def test_the_budget_named_in_a_refusal_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even though a larger budget makes launches longer."""
     variants = "--rate", "500", "--gunicorn", "25.0.0,25.1.0,25.2.0,25.3.0"
     with pytest.raises(UsageError, match="192 s for 24 worker classes") as refusal:
         plan_for(monkeypatch, *variants, "--budget", "100")
@@ -85,23 +80,18 @@ def test_each_version_is_a_variant_of_each_class(monkeypatch: pytest.MonkeyPatch
     [
         (None, "", None, ".", "."),
         ("shop", "", None, "shop", None),  # started elsewhere
-        ("shop", "shop/conf.py", None, "shop", "shop"),  # the file stands with the app
+        ("shop", "shop/conf.py", None, "shop", "shop"),  # the file is next to the app
         ("shop", "conf.py", None, "shop", None),
-        ("shop", "", "/srv", "shop", None),  # --chdir overrides that of the own file
+        ("shop", "", "/srv", "shop", None),  # --chdir overrides the chdir of the app's own file
         (None, "", "/srv", "/srv", ""),
-        (None, "", "shop", "shop", "."),  # the own file has a relative one
+        (None, "", "shop", "shop", "."),  # a relative chdir in the app's own file
         (None, "", None, "", None),  # a bundled app
     ],
 )
 def test_the_file_sets_chdir_only_if_gunicorn_may_start_elsewhere(
-    chdir: str | None,
-    write: str,
-    own: str | None,
-    app: str,
-    expected: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    chdir: str | None, write: str, own: str | None, app: str, expected: str | None,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     path = str((tmp_path / app).resolve()) if app else ""
     settings = {"chdir": own} if own else {}

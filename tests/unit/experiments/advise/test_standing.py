@@ -1,4 +1,4 @@
-"""What launches show of errors, and of a quantile that lies on a step of the distribution."""
+"""Conclusions from launches about errors, and about a quantile at a step of the distribution."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from workerlab.experiments.advise.standing import SUFFICIENT_MET_LAUNCHES, passe
 from workerlab.slo import parse
 
 
-def launch(requests: int, failed: int, slow: int = 0) -> Any:
-    times_s = (0.05,) * (requests - failed - slow) + (1.0,) * slow
+def launch(requests: int, failed: int, slow: int = 0, time_s: float = 0.05) -> Any:
+    times_s = (time_s,) * (requests - failed - slow) + (1.0,) * slow
     measured = requests_of(times_s, failed, 50.0)
     return SimpleNamespace(times_s=times_s, failed=failed, served_rps=50.0, requests=measured)
 
@@ -29,13 +29,11 @@ def test_errors_are_counted_over_all_launches(
     assert (result.word, len(result.met), len(result.inconclusive)) == (word, met, inconclusive)
 
 
-FIVE_PERCENT = [22, 23, 21, 27, 24, 26, 25, 30]  # of 500 requests that take a second
-
-
 @pytest.mark.parametrize(
-    ("slow", "outcomes"),
+    ("slow", "outcomes"),  # `slow`: requests of 500 that take a second, in each launch
     [
-        (FIVE_PERCENT, ["not shown yet"] * 3 + ["undecidable"] * 5),
+        # About 5 %
+        ([22, 23, 21, 27, 24, 26, 25, 30], ["not shown yet"] * 3 + ["undecidable"] * 5),
         # The first launches do not break it, and a lucky series does not meet it
         ([27, 26, 28], ["not shown yet", "not shown yet", "undecidable"]),
         ([24, 23, 22, 24, 24, 23, 24, 24], ["not shown yet"] * 7 + ["undecidable"]),
@@ -43,7 +41,7 @@ FIVE_PERCENT = [22, 23, 21, 27, 24, 26, 25, 30]  # of 500 requests that take a s
         ([60, 55], ["broken", "broken"]),
     ],
 )
-def test_chance_does_not_decide_where_a_quantile_lies_on_a_step(
+def test_chance_does_not_decide_if_a_quantile_is_at_a_step(
     slow: list[int], outcomes: list[str]
 ) -> None:
     """The target is a p95 of 300 ms."""
@@ -52,15 +50,10 @@ def test_chance_does_not_decide_where_a_quantile_lies_on_a_step(
     assert [standing(launches[: n + 1], terms).word for n in range(len(launches))] == outcomes
 
 
-def test_enough_launches_that_kept_the_target_replace_a_bound() -> None:
-    """Not where chance decides on which side of a step the quantile lies."""
+def test_enough_launches_that_met_the_target_replace_a_bound() -> None:
+    """Unless chance decides on which side of a step the quantile is."""
     terms = parse("p95<300ms")
-    uneven = []
-    for time_s in (0.1, 0.14, 0.19):
-        times_s = (time_s,) * 500
-        measured = requests_of(times_s, 0, 50.0)
-        values = {"times_s": times_s, "failed": 0, "served_rps": 50.0, "requests": measured}
-        uneven.append(SimpleNamespace(**values))
+    uneven = [launch(500, 0, time_s=time_s) for time_s in (0.1, 0.14, 0.19)]
     on_a_step = [launch(500, 0, slow) for slow in (24, 23, 22)]
     for nearby, expected in ((SUFFICIENT_MET_LAUNCHES - 1, False), (SUFFICIENT_MET_LAUNCHES, True)):
         assert passes(uneven, terms, nearby) is expected
