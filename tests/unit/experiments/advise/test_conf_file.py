@@ -1,4 +1,4 @@
-"""The gunicorn.conf.py that is written, as Gunicorn itself reads it."""
+"""The gunicorn.conf.py that `advise` writes, as Gunicorn reads it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
@@ -47,12 +48,19 @@ async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": os.environ["B"].encode()})
 """
-OWN = "# ours\nworkers = 9\nraw_env = ['A=1']\n\ndef post_fork(server, worker):\n    pass\n"
 
 
 def server(name: str, **more: int) -> Server:
     settings = {"workers": 3, "threads": 4, "backlog": 2048, "worker_connections": 77, **more}
     return Server(name, **settings, app=App("shop.wsgi:app", "/srv/shop", env=(("B", "2"),)))
+
+
+def with_own_file(
+    name: str, own: str, *setting_names: str, remarks: Mapping[str, str] = {}, **more: int
+) -> str:
+    """The file for an app whose own Gunicorn file sets these settings."""
+    own_file = OwnFile(own, setting_names=setting_names, remarks=remarks)
+    return conf_file(server(name, **more), [], own_file)
 
 
 def settings_of(text: str, tmp_path: Path) -> Config:
@@ -67,7 +75,7 @@ def settings_of(text: str, tmp_path: Path) -> Config:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_gunicorn_takes_its_settings(name: str, tmp_path: Path) -> None:
+def test_gunicorn_reads_the_settings(name: str, tmp_path: Path) -> None:
     text = conf_file(server(name), ["p95<300ms: met."])
     config = settings_of(text, tmp_path)
     assert config.settings["worker_class"].get() == (class_named(name).path or name)
@@ -83,39 +91,35 @@ def test_settings_that_a_class_ignores_are_not_written() -> None:
 
 
 def test_measured_settings_override_those_of_the_apps_own_file(tmp_path: Path) -> None:
-    text = conf_file(server("gthread"), [], OwnFile(OWN, setting_names=("workers", "raw_env")))
+    hook = "\n\ndef post_fork(server, worker):\n    pass\n"
+    own = f"# ours\nworkers = 9\nraw_env = ['A=1']{hook}"
+    text = with_own_file("gthread", own, "workers", "raw_env")
     assert text.startswith("# ours\n# Was: workers = 9\nworkers = 3  # processes\n")
-    assert "\n\ndef post_fork(server, worker):\n    pass\n" in text
+    assert hook in text
     config = settings_of(text, tmp_path)
     assert config.workers == 3
     assert config.env == {"A": "1", "B": "2"}
     assert config.post_fork.__module__ != WSGIApplication.__module__
 
 
-def test_an_import_goes_with_the_only_line_that_used_it(tmp_path: Path) -> None:
+def test_an_import_is_removed_with_the_only_line_that_used_it(tmp_path: Path) -> None:
     own = "import multiprocessing\nimport os\nworkers = multiprocessing.cpu_count() * 2\n"
-    text = conf_file(
-        server("sync"), [], OwnFile(own + "pidfile = os.devnull\n", setting_names=("workers",))
-    )
+    text = with_own_file("sync", own + "pidfile = os.devnull\n", "workers")
     assert text.startswith("# Was: import multiprocessing\nimport os\n# Was: workers = ")
     assert settings_of(text, tmp_path).workers == 3
-    on_a_shared_line = "timeout = (\n    9); import os\nworkers = os.cpu_count()\n"
-    text = conf_file(server("sync"), [], OwnFile(on_a_shared_line, setting_names=("workers",)))
+    import_on_shared_line = "timeout = (\n    9); import os\nworkers = os.cpu_count()\n"
+    text = with_own_file("sync", import_on_shared_line, "workers")
     assert settings_of(text, tmp_path).settings["timeout"].get() == 9
 
 
 def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
     own = "worker_connections = 500\n"
-    kept = {"worker_connections": "worker_connections has no effect with sync."}
-    text = conf_file(
-        server("sync"), [], OwnFile(own, setting_names=("worker_connections",), remarks=kept)
-    )
-    assert text.startswith(f"# {kept['worker_connections']}\n{own}")
-    own, kept = "backlog = 64\nthreads = 4\n", {"backlog": "backlog has no effect with asgi."}
-    text = conf_file(
-        server("asgi"), [], OwnFile(own, setting_names=("backlog", "threads"), remarks=kept)
-    )
-    assert text.startswith("# backlog has no effect with asgi.\nbacklog = 64\nthreads = 4\n")
+    remark = "worker_connections has no effect with sync."
+    text = with_own_file("sync", own, "worker_connections", remarks={"worker_connections": remark})
+    assert text.startswith(f"# {remark}\n{own}")
+    own, remark = "backlog = 64\nthreads = 4\n", "backlog has no effect with asgi."
+    text = with_own_file("asgi", own, "backlog", "threads", remarks={"backlog": remark})
+    assert text.startswith(f"# {remark}\n{own}")
     assert "requests at once" not in text
 
 
@@ -133,9 +137,7 @@ def test_a_setting_that_the_class_ignores_stays_with_a_remark() -> None:
 def test_an_annotation_that_sets_nothing_is_replaced_or_has_a_remark(
     own: str, expected: str, tmp_path: Path
 ) -> None:
-    text = conf_file(
-        server("gthread", threads=2), [], OwnFile(own, setting_names=("workers", "timeout"))
-    )
+    text = with_own_file("gthread", own, "workers", "timeout", threads=2)
     assert text.startswith(expected)
     assert OVERRIDING not in text  # an annotation assigns nothing
     config = settings_of(text, tmp_path)
@@ -143,7 +145,7 @@ def test_an_annotation_that_sets_nothing_is_replaced_or_has_a_remark(
 
 
 @pytest.mark.parametrize("own", ["", "workers = 2\n", "worker_class = 'sync'\n"])
-def test_the_evidence_stands_above_the_worker_class(own: str) -> None:
+def test_the_evidence_is_above_the_worker_class(own: str) -> None:
     text = conf_file(server("sync"), ["p95<300ms: met."], OwnFile(own, setting_names=("workers",)))
     assert "# p95<300ms: met.\nworker_class = 'sync'" in text
     assert text.count("met.") == 1
@@ -160,10 +162,10 @@ def test_the_evidence_stands_above_the_worker_class(own: str) -> None:
         ("import os\nchdir = os.path.dirname(__file__)\n", "", True),
     ],
 )
-def test_gunicorn_finds_the_app_where_it_is_started(
+def test_gunicorn_finds_the_app_wherever_it_is_started(
     own: str, starts_in: str | None, chdir: bool, tmp_path: Path
 ) -> None:
-    """With an absolute chdir in the file only if it may be started anywhere."""
+    """The file has an absolute chdir only if Gunicorn may be started anywhere."""
     app = tmp_path / "app"
     app.mkdir()
     (app / "beside.py").write_text("TIMEOUT = 77\n")
@@ -189,9 +191,9 @@ def test_a_script_starts_another_server_as_measured(
     directory = tmp_path / "it's an app"
     directory.mkdir()
     (directory / "shop.py").write_text(ASGI_APP if row.asgi else WSGI_APP)
-    with socket.socket() as taken:
-        taken.bind((conf_file_module.HOST, 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as free_socket:
+        free_socket.bind((conf_file_module.HOST, 0))
+        port = free_socket.getsockname()[1]
     monkeypatch.setattr(conf_file_module, "PORT", port)
     app = App("shop:app", str(directory), env=(("B", "it's 2"),))
     script = tmp_path / "start.sh"
@@ -207,7 +209,7 @@ def test_a_script_starts_another_server_as_measured(
 
         try:
             assert until(answer, "it serves") == b"it's 2"
-        finally:  # Granian waits forever for a worker that it stops while it starts
+        finally:  # Granian waits forever for a worker that it stops during startup
             os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -219,13 +221,13 @@ def test_any_directory_name_is_quoted(tmp_path: Path) -> None:
 
 
 def test_an_own_file_finds_its_modules_path_and_environment(tmp_path: Path) -> None:
-    """Modules beside the app, its path, the environment, and a raw_env that is a string."""
+    """Modules next to the app, its path, the environment, and a raw_env that is a string."""
     app = tmp_path / "app"
     app.mkdir()
-    (app / "beside_the_app.py").write_text("TIMEOUT = 77\n")
+    (app / "next_to_the_app.py").write_text("TIMEOUT = 77\n")
     text = (
         '"""Ours."""\nfrom __future__ import annotations\n'
-        "import os\nfrom beside_the_app import TIMEOUT\n"
+        "import os\nfrom next_to_the_app import TIMEOUT\n"
         "timeout = TIMEOUT\npidfile = os.path.dirname(__file__) + '/x.pid'\n"
         "proc_name = os.environ['B']\nraw_env = 'A=1'\nbacklog = 64\nwsgi_app = 'a:old'\n"
     )
@@ -239,9 +241,6 @@ def test_an_own_file_finds_its_modules_path_and_environment(tmp_path: Path) -> N
     assert config.wsgi_app == "shop.wsgi:app"
 
 
-KEPT = {"max_requests": "Kept, but measured without.", "reload": "Kept, too."}
-
-
 @pytest.mark.parametrize(
     "own",
     [
@@ -253,23 +252,23 @@ KEPT = {"max_requests": "Kept, but measured without.", "reload": "Kept, too."}
     ],
 )
 def test_nothing_is_set_twice_and_each_line_is_explained(own: str, tmp_path: Path) -> None:
-    """Except for what the own file itself sets more than once or within a statement."""
-    text = conf_file(
-        server("gthread"), [], OwnFile(own, setting_names=("workers",), remarks=KEPT), grace_s=2
-    )
+    """Unless the app's own file sets it more than once or within a statement."""
+    remarks = {"max_requests": "Kept, but measured without.", "reload": "Kept, too."}
+    own_file = OwnFile(own, setting_names=("workers",), remarks=remarks)
+    text = conf_file(server("gthread"), [], own_file, grace_s=2)
     assert settings_of(text, tmp_path).workers == 3
     stores = Counter(
         node.id
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )
-    before = own.count("workers =") if ";" in own or "if" in own else 0
-    assert stores["workers"] == 1 + before
+    own_count = own.count("workers =") if ";" in own or "if" in own else 0
+    assert stores["workers"] == 1 + own_count
     assert all(stores[name] == 1 for name in ("threads", "graceful_timeout", "wsgi_app"))
     assert text.count("Kept, but measured without.\nmax_requests = ") == ("max_requests" in own)
     added = text.partition("# Kept, too.")[2]
     assert all("  # " in line for line in added.splitlines() if " = " in line)
-    assert (OVERRIDING in text) == (before > 0)
+    assert (OVERRIDING in text) == (own_count > 0)
 
 
 @pytest.mark.parametrize(
@@ -286,6 +285,6 @@ def test_the_import_path_is_set_for_modules_of_the_app_only(
     assert ("sys" in text) == needed
 
 
-def test_a_line_with_the_measured_value_stays_as_it_is() -> None:
+def test_a_line_with_the_measured_value_is_unchanged() -> None:
     own = "workers = 3  # ours\n"
-    assert conf_file(server("sync"), [], OwnFile(own, setting_names=("workers",))).startswith(own)
+    assert with_own_file("sync", own, "workers").startswith(own)
