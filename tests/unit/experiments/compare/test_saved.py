@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.analysis import invalid_of, result_of
+from tests.builders.plan import plan
 from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
@@ -19,7 +20,7 @@ from workerlab.cli import main
 from workerlab.experiments.compare.options import CompareOptions
 from workerlab.experiments.compare.saved import SavedSide, differences_of, groups_of
 from workerlab.model.evidence import Record, Summary
-from workerlab.model.plan import Cell, Plan, Rate, Server, Trial
+from workerlab.model.plan import Cell, Rate, Server, Trial
 from workerlab.model.result import RateResult, Result
 from workerlab.run_store import Run
 
@@ -36,20 +37,16 @@ def test_two_saved_runs_are_written_as_a_page(
 
 def sweep_of(*servers: Server, requests: int | None = None) -> SavedSide:
     """Three launches of each server."""
-    results = [
-        result_of(
-            Trial(Cell(server, "fast", 8, requests=requests), number), throughput_rps=10.0 + number
-        )
-        for server in servers
-        for number in (1, 2, 3)
-    ]
-    return side_of(results)
+    cells = (Cell(server, "fast", 8, requests=requests) for server in servers)
+    return side_of([
+        result_of(Trial(cell, number), throughput_rps=10.0 + number)
+        for cell in cells for number in (1, 2, 3)
+    ])  # fmt: skip
 
 
 def side_of(results: Sequence[Result]) -> SavedSide:
-    plan = Plan("sweep", (), 3, 5, 1, "python", None, {}, ())
     records = {result.trial.key: Record(result.trial.key, None) for result in results}
-    return SavedSide(Run(Path("run"), plan, {}, records), results, {})
+    return SavedSide(Run(Path("run"), plan((), trials=3), {}, records), results, {})
 
 
 SYNC = Server("sync", 4, 1, 2048, 1000, cores=2, cpu_s=0.02)
@@ -59,7 +56,7 @@ SYNC = Server("sync", 4, 1, 2048, 1000, cores=2, cpu_s=0.02)
     "changes", [{"cpu_s": 0.01}, {"cores": 1}, {"backlog": 16}, {"instances": 2}, {"preload": True}]
 )
 def test_each_setting_that_varies_within_a_run_identifies_cells(changes: dict[str, Any]) -> None:
-    """Launches of two settings are not those of one cell."""
+    """Launches with different settings belong to different cells."""
     both = sweep_of(SYNC, replace(SYNC, **changes))
     groups = groups_of(both, both, CompareOptions())
     assert [group.launches for group in groups] == [(3, 3), (3, 3)]
@@ -70,11 +67,11 @@ def test_each_setting_that_varies_within_a_run_identifies_cells(changes: dict[st
     assert differences == set(changes)
 
 
-def test_what_sends_the_load_is_a_difference_of_the_runs() -> None:
-    here, sent = sweep_of(SYNC, requests=100), sweep_of(SYNC, requests=200)
-    plan = replace(sent.run.plan, load_hosts=("a", "b"))
-    there = sent._replace(run=replace(sent.run, plan=plan))
-    assert [str(difference) for difference in differences_of(here, there)] == [
+def test_the_load_and_its_hosts_are_differences_of_the_runs() -> None:
+    local, remote = sweep_of(SYNC, requests=100), sweep_of(SYNC, requests=200)
+    remote_run = replace(remote.run, plan=replace(remote.run.plan, load_hosts=("a", "b")))
+    remote = remote._replace(run=remote_run)
+    assert [str(difference) for difference in differences_of(local, remote)] == [
         "requests: 100 and 200",
         "machines that send the load: none and a b",
     ]
@@ -91,13 +88,12 @@ def test_launches_with_a_machine_pause_are_left_out(
         observed = other / "raw" / record.key / "observed.jsonl"
         header, *lines = observed.read_text().splitlines()
         observed.write_text("\n".join((header, json.dumps(pause), *lines, "")))
-    limits = ["--fail-if", "rps<-5%"]
-    assert main(["compare", str(run), str(other), *limits]) == 1
+    assert main(["compare", str(run), str(other), "--fail-if", "rps<-5%"]) == 1
     assert "this machine, or the lab, was paused" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_pause_leaves_out_a_launch_at_a_share_of_the_capacity() -> None:
-    """Its rate is that of the other launches, although it is invalid."""
+def test_a_paused_launch_at_a_share_of_the_capacity_is_left_out() -> None:
+    """It has the rate of the other launches, although it is invalid."""
     pause = PauseDuringLoad(MachinePause(paused_s=1.0, load_s=5.0, longest_s=1.0))
     cell, lag = Cell(SYNC, "fast", 8, rate=Rate(share=0.8)), Summary()
     at_rate = RateResult(8.0, "even", 1, due_rps=8.0, sent_rps=8.0, unsent=0, lag=lag)
@@ -118,7 +114,7 @@ def test_a_run_is_not_compared_with_itself(
 
 
 @pytest.mark.parametrize("arguments", [("--workers", "2"), ("--seed", "0"), ("--sleep", "0")])
-def test_saved_runs_are_compared_as_they_are(
+def test_options_of_new_runs_are_refused_for_saved_runs(
     arguments: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = str(recorded("trials"))

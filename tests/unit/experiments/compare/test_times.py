@@ -1,4 +1,4 @@
-"""The distribution of response times of a launch, from what its load tool reports."""
+"""The distribution of a launch's response times, as reported by its load tool."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def test_only_successes_count() -> None:
     assert list(quantiles.values()) == sorted(quantiles.values())
 
 
-def test_single_times_are_used_or_else_the_tools_quantiles() -> None:
+def test_single_times_are_preferred_to_the_tools_quantiles() -> None:
     times_s, percentiles_s = (0.3, 0.1, 0.2, 0.4), {10.0: 0.1, 20.0: 0.2}
     assert set(curve_of(responses_s=times_s)) == {1.0, *map(float, range(5, 76, 5))}
     assert curve_of(percentiles_s=percentiles_s) == percentiles_s
-    own = {50.0: 0.5, 99.0: 2.0}
-    # It is unknown which of the times is that of the failure
-    assert curve_of(responses_s=times_s, failed=1) == own
-    assert curve_of(percentiles_s=percentiles_s, failed=1) == own
-    assert curve_of() == curve(None, CELL) == own
+    cell_quantiles = {50.0: 0.5, 99.0: 2.0}
+    # It is unknown which of the times belongs to the failure
+    assert curve_of(responses_s=times_s, failed=1) == cell_quantiles
+    assert curve_of(percentiles_s=percentiles_s, failed=1) == cell_quantiles
+    assert curve_of() == curve(None, CELL) == cell_quantiles
 
 
 def test_the_mean_curve_has_points_that_all_launches_have() -> None:
