@@ -42,10 +42,10 @@ def test_what_each_phase_reveals() -> None:
     assert message["phase"] == "told"
     assert (message["right"], message["why"]) == (step.right, step.why)
     assert message["answer"].startswith("You guessed a)")
-    silent = course_at()
-    silent.guess(None)
-    assert silent.message()["reaction"] is None
-    assert silent.message()["law"] is not None
+    unguessed = course_at()
+    unguessed.guess(None)
+    assert unguessed.message()["reaction"] is None
+    assert unguessed.message()["law"] is not None
 
 
 MEASURED = (
@@ -65,10 +65,10 @@ FAILURES = replace(SAMPLE, rps=None, mean=None, p50=None, p95=None, failed=3, an
         (LiveFigures(SAMPLE, 2.2, 1.0, PARTS), (
             MEASURED, "Of the requests answered in that time, the mean is 2.00 s: connecting under"
             " 1 ms, accept queue 1.00 s, inside a worker under 1 ms, in the app 1.00 s.")),
-        # The parts do not add up to the mean, as some requests have waited for long
+        # The parts do not add up to the mean, since some requests have waited long
         (LiveFigures(SAMPLE, 9.0, 1.0, Breakdown(accept_queue_s=0.1, service_s=1.0)), (
             MEASURED, "In that time, the fastest response took 1.00 s, the slowest 9.00 s.")),
-        # One has waited for longer than the measurement
+        # One has waited longer than the measurement
         (LiveFigures(SAMPLE, 16.0, 1.0, slowest_waits=True), (
             MEASURED, "In that time, the fastest response took 1.00 s; one request has waited for"
             " 16.0 s without a response.")),
@@ -107,7 +107,7 @@ def test_a_step_that_cannot_be_run_here_says_why() -> None:
     ]
 
 
-def test_a_table_of_the_guesses_at_the_end() -> None:
+def test_the_guesses_are_in_a_table_at_the_end() -> None:
     course = Course(LESSON)
     for index, step in enumerate(LESSON.steps):
         course.go(index)
@@ -126,28 +126,27 @@ def test_a_table_of_the_guesses_at_the_end() -> None:
     assert [step["trace"] for step in recording["steps"]] == [{"length_ms": 1}] * 10
 
 
-def test_server_and_load_of_a_step() -> None:
-    assert course_at(1).step.server == ServerSettings()
-    assert course_at(1).step.load == LoadSettings(clients=8)
-    assert course_at(4).step.server.backlog == 4
-    blocked = course_at(5).step.server
-    assert (blocked.worker_class, blocked.app) == ("uvicorn", "blocking")
-    assert course_at(3).settling_s == 4  # the law of 16 clients and 4 slots
-    computing, random, impatient = course_at(7), course_at(8), course_at(9)
-    assert computing.step.load == LoadSettings(clients=4, delay_s=0, cpu_ms=250)
-    assert random.step.load == LoadSettings(model="open", rate=16, delay_s=0.1)
-    assert random.measurement_s == 15
-    assert impatient.step.load == LoadSettings(clients=16, patience_s=2.5)
-    assert (impatient.settling_s, impatient.measurement_s) == (2.5, 10)
+def test_server_and_load_of_each_step() -> None:
+    courses = list(map(course_at, range(len(LESSON.steps))))
+    steps = [course.step for course in courses]
+    assert steps[1].server == ServerSettings()
+    assert steps[4].server.backlog == 4
+    assert (steps[5].server.worker_class, steps[5].server.app) == ("uvicorn", "blocking")
+    assert steps[1].load == LoadSettings(clients=8)
+    assert steps[7].load == LoadSettings(clients=4, delay_s=0, cpu_ms=250)
+    assert steps[8].load == LoadSettings(model="open", rate=16, delay_s=0.1)
+    assert steps[9].load == LoadSettings(clients=16, patience_s=2.5)
+    assert courses[3].settling_s == 4  # the law of 16 clients and 4 slots
+    assert courses[8].measurement_s == 15
+    assert (courses[9].settling_s, courses[9].measurement_s) == (2.5, 10)
 
 
 def test_requests_served_after_their_clients_gave_up() -> None:
     course = course_at(9)
     course.guess(2)
-    sample = PlacesSample(
-        rps=0.0, mean=None, p50=None, p95=None, failed=67, answered=8, under_way=16,
-        causes={"gave_up": 66, "reset": 1},
-    )  # fmt: skip
+    sample = replace(
+        FAILURES, rps=0.0, failed=67, answered=8, under_way=16, causes={"gave_up": 66, "reset": 1}
+    )
     course.finish_live(LiveFigures(sample, None, None, None, answered=0, wasted=40))
     message: Any = course.message()
     assert message["outcome"] == (

@@ -37,8 +37,9 @@ from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES
 @pytest.mark.parametrize("name", MAX_VALUES)
 def test_numbers_are_bounded(name: str) -> None:
     assert json.loads(json.dumps(MAX_VALUES))[name] == MAX_VALUES[name]
-    settings: Any = LoadSettings() if hasattr(LoadSettings(), name) else ServerSettings()
-    change: Any = changed_load if isinstance(settings, LoadSettings) else changed_server
+    is_load = hasattr(LoadSettings(), name)
+    settings: Any = LoadSettings() if is_load else ServerSettings()
+    change: Any = changed_load if is_load else changed_server
     assert getattr(change(settings, {name: MAX_VALUES[name]}), name) == MAX_VALUES[name]
     too_low = -0.1 if name in DURATION_FIELDS else 0
     for value in (MAX_VALUES[name] + 1, too_low, "4", None, True, float("nan"), [4]):
@@ -84,17 +85,22 @@ def test_each_class_and_app_makes_a_server(name: str) -> None:
             assert server.threads == (4 if name == "gthread" else 1)
 
 
-def test_the_law_of_a_closed_loop() -> None:
-    law = law_of(ServerSettings(), LoadSettings(clients=8), 2)
-    assert (law.rps, law.knee, law.response_s) == (4, 4, 2)
-    few = law_of(ServerSettings(), LoadSettings(clients=2, delay_s=0.5), 2)
-    assert (few.rps, few.response_s) == (4, 0.5)
-    unlimited = law_of(ServerSettings(worker_class="uvicorn"), LoadSettings(clients=100), 2)
-    assert (unlimited.rps, unlimited.knee, unlimited.response_s) == (100, None, 1)
-    blocked = law_of(
-        ServerSettings(worker_class="uvicorn", app="blocking"), LoadSettings(clients=8), 2
-    )
-    assert (blocked.rps, blocked.knee) == (4, 4)
+@pytest.mark.parametrize(
+    ("server", "load", "rps", "knee", "response_s"),
+    [
+        (ServerSettings(), LoadSettings(clients=8), 4, 4, 2),
+        (ServerSettings(), LoadSettings(clients=2, delay_s=0.5), 4, 4, 0.5),
+        (ServerSettings("uvicorn"), LoadSettings(clients=100), 100, None, 1),
+        (ServerSettings("uvicorn", app="blocking"), LoadSettings(clients=8), 4, 4, 2),
+        (ServerSettings(), LoadSettings(delay_s=0), None, None, None),  # nothing to do
+        (ServerSettings(), LoadSettings(clients=16, patience_s=2.5), 0, None, None),
+    ],
+)
+def test_the_law_of_a_closed_loop(
+    server: ServerSettings, load: LoadSettings, rps: float, knee: float, response_s: float
+) -> None:
+    law = law_of(server, load, 2)
+    assert (law.rps, law.knee, law.response_s) == (rps, knee, response_s)
 
 
 def predictions(law: Law) -> tuple[object, ...]:
@@ -108,7 +114,6 @@ def test_the_law_of_clients_that_give_up() -> None:
     )
     assert predictions(patient) == predictions(without_patience)
     law = law_of(server, LoadSettings(clients=16, patience_s=2.5), 2)
-    assert (law.rps, law.knee, law.response_s) == (0, None, None)
     assert (law.response, law.queue) == (
         "law: no response in time",
         "law: it grows until it is full, at 2049",
@@ -117,7 +122,7 @@ def test_the_law_of_clients_that_give_up() -> None:
 
 
 def test_the_queue_of_random_arrivals_holds_all_waiting_requests() -> None:
-    """Little: rate x mean wait, although slots are free at other moments."""
+    """By Little's law rate x mean wait, although slots are free at other moments."""
     law = law_of(ServerSettings(workers=2), LoadSettings(model="open", rate=16, delay_s=0.1), 2)
     assert law.queue == pytest.approx(16 * allen_cunneen(16, 0.1, 0.01, 2))
     assert law_of(ServerSettings(), LoadSettings(model="open", rate=2), 2).queue == pytest.approx(
@@ -125,15 +130,10 @@ def test_the_queue_of_random_arrivals_holds_all_waiting_requests() -> None:
     )
 
 
-def test_no_prediction_for_requests_that_do_nothing() -> None:
-    law = law_of(ServerSettings(), LoadSettings(delay_s=0), 2)
-    assert (law.rps, law.knee, law.response_s) == (None, None, None)
-
-
 def test_requests_that_compute_are_limited_by_cores_and_workers() -> None:
     load = LoadSettings(clients=50, delay_s=0, cpu_ms=100)
-    assert law_of(ServerSettings(worker_class="gevent"), load, 2).rps == 20
-    assert law_of(ServerSettings(worker_class="gevent", workers=1), load, 2).rps == 10
+    assert law_of(ServerSettings("gevent"), load, 2).rps == 20
+    assert law_of(ServerSettings("gevent", workers=1), load, 2).rps == 10
     mixed = LoadSettings(clients=50, delay_s=1, cpu_ms=100)
     assert law_of(ServerSettings(workers=4), mixed, 8).rps == pytest.approx(4 / 1.1)
 
@@ -196,33 +196,31 @@ LOADS = st.builds(
 
 @given(SERVERS, LOADS)
 def test_sentence_and_law_agree(server: ServerSettings, load: LoadSettings) -> None:
-    prediction = law_of(server, load, 2)
-    finding, service_s = sentence(prediction), load.service_s
-    if prediction.response_s is not None:
-        assert prediction.rps is not None
-        assert prediction.response_s >= service_s * (1 - 1e-9)
-        if load.model == "closed":  # Little
-            assert prediction.rps * prediction.response_s == pytest.approx(load.clients)
+    law = law_of(server, load, 2)
+    finding, service_s = sentence(law), load.service_s
+    if law.response_s is not None:
+        assert law.rps is not None
+        assert law.response_s >= service_s * (1 - 1e-9)
+        if load.model == "closed":  # Little's law
+            assert law.rps * law.response_s == pytest.approx(load.clients)
     if isinstance(finding, SlotsForAll):
-        assert prediction.response_s == pytest.approx(service_s)
-        assert isinstance(prediction.queue, str) or not prediction.queue
+        assert law.response_s == pytest.approx(service_s)
+        assert isinstance(law.queue, str) or not law.queue
     elif isinstance(finding, ClientsWait) and finding.where.startswith(" in the kernel"):
-        assert prediction.queue == pytest.approx(finding.waiting)
+        assert law.queue == pytest.approx(finding.waiting)
     elif isinstance(finding, ArrivalsTooMany):
-        assert prediction.response_s is None
+        assert law.response_s is None
     assert "None" not in str(finding)
     if service_s > 0:
-        assert (prediction.response_s is None) == isinstance(prediction.response, str)
+        assert (law.response_s is None) == isinstance(law.response, str)
 
 
-@pytest.mark.parametrize(
-    ("workers", "remedy"), [(1, "another worker"), (2, "no other worker class")]
-)
-def test_more_workers_than_cores_are_no_remedy(workers: int, remedy: str) -> None:
-    server = ServerSettings(worker_class="gevent", workers=workers)
-    finding = sentence(law_of(server, LoadSettings(delay_s=0, cpu_ms=20), 2))
-    assert isinstance(finding, CpuBound)
-    assert finding.remedy == remedy
+def test_more_workers_than_cores_are_no_remedy() -> None:
+    for workers, remedy in ((1, "another worker"), (2, "no other worker class")):
+        server = ServerSettings("gevent", workers=workers)
+        finding = sentence(law_of(server, LoadSettings(delay_s=0, cpu_ms=20), 2))
+        assert isinstance(finding, CpuBound)
+        assert finding.remedy == remedy
 
 
 def test_asyncio_ignores_the_backlog() -> None:

@@ -1,4 +1,4 @@
-"""The lesson file: the bundled one, and an error message for each kind of mistake."""
+"""The lesson file: the bundled one, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ def lesson_file(directory: Path, text: str = STEP) -> Path:
     return path
 
 
-def step_of(directory: Path, old: str = "", new: str = "") -> LessonStep:
+def step_of(directory: Path, old: str, new: str) -> LessonStep:
     """The step of STEP, with this replacement."""
-    text = STEP.replace(old, new) if old else STEP
-    (step,) = read_lesson(lesson_file(directory, text)).steps
+    (step,) = read_lesson(lesson_file(directory, STEP.replace(old, new))).steps
     return step
 
 
@@ -109,11 +108,11 @@ def test_a_step_with_random_arrivals(tmp_path: Path) -> None:
 
 
 def test_a_step_whose_clients_give_up(tmp_path: Path) -> None:
-    step = step_of(tmp_path, "= 8", "= 8\npatience = 1.5")
-    law = step.law
-    assert (step.load.patience_s, law.patient_s, law.clients_give_up, law.rps) == (1.5, 2, True, 0)
-    law = step_of(tmp_path, "= 8", "= 8\npatience = 2.5").law
-    assert (law.clients_give_up, law.rps, law.response_s) == (False, 4, 2)
+    for patience_s, give_up, rps, response_s in ((1.5, True, 0, None), (2.5, False, 4, 2)):
+        step = step_of(tmp_path, "= 8", f"= 8\npatience = {patience_s}")
+        law = step.law
+        assert (step.load.patience_s, law.patient_s) == (patience_s, 2)
+        assert (law.clients_give_up, law.rps, law.response_s) == (give_up, rps, response_s)
 
 
 def test_threads_of_a_class_without_threads_are_kept_and_ignored(tmp_path: Path) -> None:
@@ -174,17 +173,17 @@ def test_an_error_names_file_step_and_field(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     assert old in STEP
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as error:
         read_lesson(lesson_file(tmp_path, STEP.replace(old, new)))
-    assert message in str(caught.value)
-    assert str(caught.value).startswith(str(tmp_path))
-    assert "\n" not in str(caught.value)
+    assert message in str(error.value)
+    assert str(error.value).startswith(str(tmp_path))
+    assert "\n" not in str(error.value)
 
 
 def test_too_few_choices(tmp_path: Path) -> None:
-    last = STEP.rindex("[[step.choice]]")
+    one_choice = STEP[: STEP.rindex("[[step.choice]]")]
     with pytest.raises(UsageError, match="step 1, choice: there must be 2 to 8 of them, not 1"):
-        read_lesson(lesson_file(tmp_path, STEP[:last]))
+        read_lesson(lesson_file(tmp_path, one_choice))
 
 
 def test_a_file_that_is_not_text_or_cannot_be_read(tmp_path: Path) -> None:
@@ -199,10 +198,7 @@ def test_a_file_that_is_not_text_or_cannot_be_read(tmp_path: Path) -> None:
 def test_an_invalid_file_ends_the_command_before_anything_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("something was started")
-
-    monkeypatch.setattr("subprocess.Popen", never)
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a process was started"))
     path = lesson_file(tmp_path, STEP.replace("= 8", "= 'eight'"))
     out = tmp_path / "results"
     assert main(["demo", "--yes", "--lesson", str(path), "--out", str(out)]) == 2
@@ -228,8 +224,8 @@ def test_the_texts_of_the_bundled_lesson(step: LessonStep) -> None:
     assert not any(word in reactions for word in ("right", "wrong"))
 
 
-def test_nothing_is_revealed_before_the_guess() -> None:
-    """Neither the question nor the change names the law's numbers."""
+def test_the_laws_numbers_are_not_named_before_the_guess() -> None:
+    """Neither in the question nor in the change."""
     for step in read_lesson().steps:
         text = f"{step.changed} {step.question}"
         assert "requests/s" not in text

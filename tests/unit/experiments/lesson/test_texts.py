@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from functools import partial
+from functools import cache, partial
+from operator import ne
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ STEPS = read_lesson().steps
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)
 def test_the_law_follows_from_the_settings(step: LessonStep) -> None:
-    """Only the blocked loop has fewer slots than its class."""
+    """Only the blocked event loop has fewer slots than its class."""
     slots = configured_slots(step.cell.server)
     assert step.at_once == (slots if slots is not None else step.cell.server.workers)
     law = step.law
@@ -63,19 +64,16 @@ def test_the_law_follows_from_the_settings(step: LessonStep) -> None:
 
 def test_each_step_changes_one_thing() -> None:
     """Each step differs from the step it is compared with in class, connections or backlog."""
-    compared = {1: 0, 2: 1, 3: 1, 4: 3}
-    for later, earlier in compared.items():
-        cell, other = STEPS[later].cell, STEPS[earlier].cell
-        changed = [
-            cell.concurrency != other.concurrency,
-            cell.server.worker_class != other.server.worker_class,
-            cell.server.backlog != other.server.backlog,
-        ]
-        assert sum(changed) == 1, STEPS[later].title
+    for later, earlier in {1: 0, 2: 1, 3: 1, 4: 3}.items():
+        before, after = (
+            (step.cell.concurrency, step.cell.server.worker_class, step.cell.server.backlog)
+            for step in (STEPS[earlier], STEPS[later])
+        )
+        assert sum(map(ne, before, after)) == 1, STEPS[later].title
     assert {step.cell.tool for step in STEPS} == {LOAD_TOOL}
 
 
-def test_outcome_compares_figures_with_the_law_and_omits_missing_parts() -> None:
+def test_the_outcome_compares_figures_with_the_law_and_omits_missing_parts() -> None:
     step = STEPS[1]
     breakdown = Breakdown(response_s=2.0, connect_s=0.0, accept_queue_s=1.0, service_s=1.001)
     cell = result_of(Trial(step.cell, 1), throughput_rps=3.98, breakdown=breakdown)
@@ -152,10 +150,9 @@ def test_random_arrivals_are_measured_from_their_scheduled_times() -> None:
 
 def test_the_answer_repeats_the_guess() -> None:
     step = STEPS[1]
-    right = "in the kernel's accept queue"
+    right, wrong = "in the kernel's accept queue", "inside a worker, behind another request"
     assert answer(step, 1) == f"You guessed b) {right}. That is right."
-    other = "inside a worker, behind another request"
-    assert answer(step, 2) == f"You guessed c) {other}. The answer is b) {right}."
+    assert answer(step, 2) == f"You guessed c) {wrong}. The answer is b) {right}."
     assert answer(step, None) == f"The answer: b) {right}."
 
 
@@ -167,17 +164,23 @@ def picture(**changes: Any) -> list[str]:
     return draw(**{**values, **changes})
 
 
+@cache
+def recorded_cells(name: str) -> list[tuple[Result, Facts]]:
+    run = run_store.load(recorded(name))
+    return list(zip(report_of(run).cells, map(derived, trial_data(run)), strict=True))
+
+
 def overflow_run(backlog: int = 2) -> tuple[Result, Facts]:
     """Recorded: 16 connections, 4 slots, and an accept queue that holds 3, or many."""
-    run = run_store.load(recorded("overflow"))
-    cells = zip(report_of(run).cells, trial_data(run), strict=True)
-    for cell, data in cells:
-        if (cell.trial.cell.concurrency, cell.trial.cell.server.backlog) == (16, backlog):
-            return cell, derived(data)
-    raise AssertionError
+    (match,) = (
+        (result, facts)
+        for result, facts in recorded_cells("overflow")
+        if (facts.connections, result.trial.cell.server.backlog) == (16, backlog)
+    )
+    return match
 
 
-def test_outcome_of_a_stalled_load_covers_the_whole_load() -> None:
+def test_the_outcome_of_a_stalled_load_covers_the_whole_load() -> None:
     cell, _ = overflow_run()
     comparison, idle, parts = trial_outcome(STEPS[4], cell)
     assert comparison.startswith("Measured over the whole load: 10.1 requests/s")
@@ -186,7 +189,7 @@ def test_outcome_of_a_stalled_load_covers_the_whole_load() -> None:
     assert "connecting" in parts
 
 
-def test_outcome_of_a_full_queue_shows_what_means_hide() -> None:
+def test_the_outcome_of_a_full_queue_includes_drops_idle_slots_and_extremes() -> None:
     cell, facts = overflow_run()
     assert queue_overflowed(facts)
     comparison, overflow, idle, extremes = trial_outcome(STEPS[4], cell, facts)
@@ -194,8 +197,7 @@ def test_outcome_of_a_full_queue_shows_what_means_hide() -> None:
         "Measured over 3.25 s, in which each of 16 clients had a request in flight: 19.1 requests/s"
     )
     drops, retransmits = cell.counters.listen_overflows, cell.counters.syn_retransmits
-    assert drops
-    assert retransmits
+    assert min(drops, retransmits) > 0
     assert overflow.startswith(
         f"The accept queue was full: the kernel dropped {drops} packets (SYNs, and last"
         f" ACKs of handshakes), and clients sent a SYN again {retransmits} times; "
@@ -203,18 +205,15 @@ def test_outcome_of_a_full_queue_shows_what_means_hide() -> None:
     assert overflow.endswith("the times at which this kernel repeats a dropped SYN.")
     assert idle.startswith("In the last ")
     assert ": for 3.78 s of that time, slots were idle while other clients still" in idle
-    slowest = cell.response.max
-    assert extremes.endswith(f"the slowest {slowest:.2f} s.")
+    assert extremes.endswith(f"the slowest {cell.response.max:.2f} s.")
 
 
 @pytest.mark.parametrize("name", ["demo", "lesson", "overflow"])
 def test_figures_of_a_full_queue_satisfy_littles_law(name: str) -> None:
-    """Throughput times mean response time is the number of clients in the steady window, but not in
-    the whole load, whose end has fewer clients."""
-    run = run_store.load(recorded(name))
+    """Throughput times mean response time is the number of clients in the steady window. It is less
+    in the whole load, since fewer clients are left at its end."""
     products = []
-    for cell, data in zip(report_of(run).cells, trial_data(run), strict=True):
-        facts = derived(data)
+    for cell, facts in recorded_cells(name):
         if not queue_overflowed(facts) or facts.connections != 16:
             continue
         figures, whole = trial_figures(cell, facts), whole_load(facts)
@@ -223,7 +222,7 @@ def test_figures_of_a_full_queue_satisfy_littles_law(name: str) -> None:
     assert products == [pytest.approx(16, rel=0.03)]
 
 
-def test_outcome_of_a_queue_that_is_long_enough() -> None:
+def test_the_outcome_of_a_queue_that_is_long_enough() -> None:
     cell, facts = overflow_run(backlog=2048)
     assert not queue_overflowed(facts)
     comparison, parts = trial_outcome(STEPS[3], cell, facts)
@@ -284,16 +283,17 @@ def test_a_row_of_the_table_and_the_score() -> None:
     step = STEPS[1]
     result = StepOutcome(step, guess=0, figures=Figures(3.98, 2.01))
     assert result.row(step.letters) == (step.title, "a", "b", "4/s, 2.00 s", "3.98/s, 2.01 s")
-    skipped = StepOutcome(step, skipped=True).row(step.letters)
-    assert skipped[1:] == (None, "b", "4/s, 2.00 s", "skipped")
+    skipped_row = StepOutcome(step, skipped=True).row(step.letters)
+    assert skipped_row[1:] == (None, "b", "4/s, 2.00 s", "skipped")
     assert StepOutcome(step).row(step.letters)[-1] == "-"  # nothing could be measured
     assert score([result, StepOutcome(step, 1), StepOutcome(step)]) == "1 of 2 guesses was right."
-    right, guessed = StepOutcome(step, 1), StepOutcome(step, 0, skipped=True)
-    assert score([right, guessed]) == "1 of 1 guess was right."
+    assert score([StepOutcome(step, 1), StepOutcome(step, 0, skipped=True)]) == (
+        "1 of 1 guess was right."
+    )
     assert score([StepOutcome(step)]) == ""
 
 
-def test_picture_of_a_saturated_server() -> None:
+def test_the_picture_of_a_saturated_server() -> None:
     assert picture() == [
         "   3.2 s  in the app   [#] [#] [#] [ ]          3 of 4 slots",
         "          accept queue oooo                     4",
@@ -303,13 +303,13 @@ def test_picture_of_a_saturated_server() -> None:
     ]
 
 
-def test_picture_of_random_arrivals_has_no_number_of_requests() -> None:
+def test_the_picture_of_random_arrivals_has_no_number_of_requests() -> None:
     lines = picture(busy=(1, 1), slots=2, queue=3, requests=None, connections=500)
     assert [line.split()[-1] for line in lines[1:]] == ["3", "9"]
     assert not any("elsewhere" in line or "idle" in line for line in lines)
 
 
-def test_picture_of_a_full_queue_shows_unconnected_clients() -> None:
+def test_the_picture_of_a_full_queue_shows_unconnected_clients() -> None:
     lines = picture(busy=(1, 1, 1, 1), connections=16, queue=5, no_room=6, syn_retransmits=12)
     assert lines[1:4] == [
         "          accept queue ooooo                    5",
@@ -323,7 +323,7 @@ def test_picture_of_a_full_queue_shows_unconnected_clients() -> None:
 
 @pytest.mark.parametrize(
     ("answered", "idle"),
-    [(0, 0), (1, 0), (24, 0), (27, 3), (32, 8)],  # all begin together, and stop one after another
+    [(0, 0), (1, 0), (24, 0), (27, 3), (32, 8)],  # all start together and stop one by one
 )
 def test_connections_with_nothing_to_send_are_idle(answered: int, idle: int) -> None:
     busy = (1, 0, 0, 0) if answered < 32 else (0, 0, 0, 0)
@@ -335,7 +335,9 @@ def test_connections_with_nothing_to_send_are_idle(answered: int, idle: int) -> 
 
 @pytest.mark.parametrize("busy", [(0,), (200, 300), (8,) * 40])
 @pytest.mark.parametrize("queue", [None, 0, 4000])
-def test_picture_fits_and_names_missing_values(busy: tuple[int, ...], queue: int | None) -> None:
+def test_the_picture_fits_and_names_missing_values(
+    busy: tuple[int, ...], queue: int | None
+) -> None:
     lines = picture(busy=busy, queue=queue, slots=None, connections=5000, accepts_first=True)
     assert all(len(line) <= MAX_WIDTH and line.isascii() for line in lines)
     assert f"{sum(busy)} of unlimited slots" in lines[0]
@@ -343,7 +345,7 @@ def test_picture_fits_and_names_missing_values(busy: tuple[int, ...], queue: int
 
 
 @pytest.mark.parametrize("width", [*range(30, 100, 7), 79])
-def test_a_narrow_picture_has_all_numbers_and_says_that_marks_are_hidden(width: int) -> None:
+def test_a_narrow_picture_has_all_numbers_and_a_note_that_marks_are_hidden(width: int) -> None:
     lines = picture(width=width, no_room=3, syn_retransmits=12, queue=0)
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
@@ -359,7 +361,7 @@ def write_span(cells: memoryview, number: int, start: int, end: int) -> None:
     cells[offset], cells[offset + 1] = start, end
 
 
-def test_live_counts_open_and_served_requests_since_the_first_look(tmp_path: Path) -> None:
+def test_live_counts_cover_requests_since_the_first_poll(tmp_path: Path) -> None:
     shared = create_map(str(tmp_path / "spans-7-0.map"), SPANS, 1000)
     struct.pack_into("<I", shared, 8, 7)
     cells = memoryview(shared).cast("q")
@@ -369,7 +371,7 @@ def test_live_counts_open_and_served_requests_since_the_first_look(tmp_path: Pat
     for number in range(1, 500):
         write_span(cells, number, 30, 0)
     assert live.poll() == ({7: 499}, 0)
-    write_span(cells, 300, 30, 40)  # out of order, beyond what is read at once
+    write_span(cells, 300, 30, 40)  # out of order, beyond what one poll reads
     assert live.poll() == ({7: 498}, 1)
     for number in range(1, 500):
         write_span(cells, number, 30, 40)
