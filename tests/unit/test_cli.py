@@ -1,4 +1,4 @@
-"""Bad input is refused with one sentence and exit code 2; nothing is started or created."""
+"""Command lines; invalid ones end with one sentence and exit code 2, and start nothing."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.builders.conditions import LONG_S
-from tests.builders.processes import default_signals
+from tests.builders.processes import default_signals, started
 from workerlab import __version__
 from workerlab.cli import COMMANDS, load_function, main, parse
 from workerlab.errors import UsageError
@@ -27,7 +27,7 @@ from workerlab.server import preflight
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty current directory; limits that a command raises are restored."""
+    """An empty current directory. Limits that a command raises are restored."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -144,7 +144,7 @@ def test_bad_input_of_sweep(
     assert part in refused(["sweep", *arguments], capsys, here)
 
 
-# Found once the server's interpreter has been asked. Files of Gunicorn, by their content
+# Detected after the server's interpreter was queried. The contents of Gunicorn files
 FILES = ("raise ValueError('no')", "import no_such_module", "workers = ", "raise SystemExit(3)")
 LATER = {
     "path not in ASCII": (["--path", "/caf\u00e9"], ""),
@@ -159,19 +159,13 @@ LATER = {
 
 
 @pytest.mark.parametrize(("arguments", "part"), LATER.values(), ids=LATER)
-def test_bad_input_that_is_found_later(
-    arguments: list[str],
-    part: str,
-    capsys: pytest.CaptureFixture[str],
-    here: Path,
+def test_bad_input_that_is_detected_later(
+    arguments: list[str], part: str, capsys: pytest.CaptureFixture[str], here: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(*_: object) -> None:
-        raise AssertionError("a run was made")
-
+) -> None:  # fmt: skip
     for number, text in enumerate(FILES):
         (here / f"{number}.py").write_text(text)
-    monkeypatch.setattr("workerlab.run_store.create", fail)
+    monkeypatch.setattr("workerlab.run_store.create", lambda *_: pytest.fail("a run was created"))
     assert part in refused(["sweep", *GOOD, "--tool", "fast", *arguments], capsys, here)
 
 
@@ -235,25 +229,21 @@ def test_paths_are_relative_to_the_caller(here: Path) -> None:
     assert Path(options.body_file).samefile(here / "own.py")
 
 
-def test_keep_alive_is_an_axis() -> None:
-    def axis(*arguments: str) -> object:
-        return parse(["sweep", *GOOD, *arguments]).keepalive
-
-    assert axis() == (False,)
-    assert axis("--keepalive", "on") == (True,)
-    assert axis("--keepalive", "off,on,off") == (False, True)
-    assert axis("--keepalive", "on,off") == (True, False)
-
-
 def test_lists_have_no_duplicates() -> None:
-    options = parse(["sweep", "gevent,sync,gevent", "8, 4,8", "--workers", "2,1"])
-    assert options.classes == ("gevent", "sync")
-    assert options.levels == (4, 8)
-    assert options.workers == (2, 1)
+    lists = ("--workers", "2,1", "--keepalive", "off,on,off")
+    options = parse(["sweep", "gevent,sync,gevent", "8, 4,8", *lists])
+    assert (options.classes, options.levels) == (("gevent", "sync"), (4, 8))
+    assert (options.workers, options.keepalive) == ((2, 1), (False, True))
+    assert parse(["sweep", *GOOD]).keepalive == (False,)
+    assert parse(["sweep", *GOOD, "--keepalive", "on"]).keepalive == (True,)
+    assert parse(["sweep", *GOOD, "--keepalive", "on,off"]).keepalive == (True, False)
+
+
+ALL_COMMANDS = [[], *([name] for name in COMMANDS)]
 
 
 @pytest.mark.usefixtures("no_processes")
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+@pytest.mark.parametrize("command", ALL_COMMANDS)
 def test_help_has_examples(
     command: list[str], capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
@@ -275,11 +265,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"workerlab {__version__}\n"
 
 
-# --- a process of its own -------------------------------------------------------------------
+# --- separate processes ---------------------------------------------------------------------
 
 ROOT = Path(__file__).resolve().parents[2]
 # Slow imports that --help does not need
-HEAVY = {
+SLOW_IMPORTS = {
     *("altair", "asyncio", "email", "http", "importlib.metadata", "jinja2", "psutil"),
     *("rich", "socket", "statistics", "subprocess", "vl_convert"),
     *("workerlab.analysis", "workerlab.experiments.runner", "workerlab.plan"),
@@ -288,44 +278,38 @@ HEAVY = {
 IMPORTED = """
 import sys
 from workerlab.__main__ import main
-for words in {commands!r}:
-    sys.argv[1:] = [*words, "--help"]
+for command in {commands!r}:
+    sys.argv[1:] = [*command, "--help"]
     try:
         main()
     except SystemExit:
-        print(*words, ":", *sys.modules, file=sys.stderr)
+        print(*command, ":", *sys.modules, file=sys.stderr)
 """
 
 
-def python(*arguments: str, **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def python(*arguments: str, **env: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT / "harness"), **env},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
         preexec_fn=default_signals,
     )
 
 
 def test_help_imports_nothing_slow() -> None:
-    commands = [[], *([name] for name in COMMANDS)]
-    with python("-c", IMPORTED.format(commands=commands)) as process:
+    with python("-c", IMPORTED.format(commands=ALL_COMMANDS)) as process:
         out, err = process.communicate(timeout=LONG_S)
-    assert out.count("usage: workerlab") == len(commands)
-    imported = [line.split() for line in err.splitlines()]
-    assert [line[: line.index(":")] for line in imported] == commands
-    for line in imported:
+    assert out.count("usage: workerlab") == len(ALL_COMMANDS)
+    lines = [line.split() for line in err.splitlines()]
+    assert [line[: line.index(":")] for line in lines] == ALL_COMMANDS
+    for line in lines:
         assert "argparse" in line
-        assert HEAVY & set(line) == set(), line[0]
+        assert SLOW_IMPORTS & set(line) == set(), line[0]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_a_signal_during_imports_ends_it_silently(
-    here: Path, number: signal.Signals, code: int
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_imports_ends_the_command_silently(
+    here: Path, number: signal.Signals
 ) -> None:
     (here / "argparse.py").write_text(
         "import time\nprint('importing', flush=True)\nwhile True:\n    time.sleep(0.02)\n"
@@ -335,7 +319,7 @@ def test_a_signal_during_imports_ends_it_silently(
         assert process.stdout.readline() == "importing\n"
         process.send_signal(number)
         out, err = process.communicate(timeout=LONG_S)
-    assert (process.returncode, out, err) == (code, "", "")
+    assert (process.returncode, out, err) == (128 + number, "", "")
 
 
 ANSWERS = """
@@ -354,29 +338,39 @@ except interrupt.Stopped as stopped:
 
 
 @pytest.mark.parametrize("ignored", [(signal.SIGHUP,), (signal.SIGHUP, signal.SIGINT)])
-def test_a_closed_terminal_does_not_end_what_nohup_started(ignored: tuple[int, ...]) -> None:
+def test_a_closed_terminal_does_not_end_a_command_under_nohup(ignored: tuple[int, ...]) -> None:
     with python("-c", ANSWERS, *(str(int(number)) for number in ignored)) as process:
         for line in ("before\n", "after\n"):
             process.stdin.write(line)
             process.stdin.flush()
             assert process.stdout.readline() == line
             process.send_signal(signal.SIGHUP)
-        process.send_signal(signal.SIGINT)  # even in a script's background, where it is ignored
+        process.send_signal(signal.SIGINT)  # works even if a script's background ignores it
         process.stdin.close()
         assert process.wait(LONG_S) == 130
 
 
+def stub_commands(monkeypatch: pytest.MonkeyPatch, first_code: int) -> list[object]:
+    """Makes commands return this exit code, then the following ones. Returns a list to which each
+    command appends its versions of Gunicorn."""
+    requested: list[object] = []
+
+    def command(options: argparse.Namespace) -> int:
+        requested.append(options.gunicorn)
+        return first_code + len(requested) - 1
+
+    def load(place: str) -> object:
+        return command if place.endswith(":command") else load_function(place)
+
+    monkeypatch.setattr("workerlab.cli.load_function", load)
+    return requested
+
+
 @pytest.mark.parametrize("command", ["bottleneck", "ladder", "demo"])
-def test_each_of_several_versions_has_a_run_of_its_own(
+def test_each_of_several_versions_has_its_own_run(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    requested: list[tuple[str, ...] | None] = []
-
-    def action(options: argparse.Namespace) -> int:
-        requested.append(options.gunicorn)
-        return len(requested) + 1
-
-    monkeypatch.setattr("workerlab.cli.load_function", partial(_with_action, action))
+    requested = stub_commands(monkeypatch, 2)
     assert main([command]) == 2
     assert main([command, "--gunicorn", "25.3.0"]) == 3
     assert "now with" not in capsys.readouterr().err
@@ -386,11 +380,7 @@ def test_each_of_several_versions_has_a_run_of_its_own(
     assert messages == ["next run: --gunicorn 25.3.0", "next run: --gunicorn 27.0.1"]
 
 
-def _with_action(action: Callable[[argparse.Namespace], int], place: str) -> object:
-    return action if place.endswith(":command") else load_function(place)
-
-
-def test_every_version_under_every_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_version_runs_under_every_interpreter() -> None:
     other = shutil.which("sh")
     argv = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--python", f"{sys.executable},{other}"]
     runs = [(options.python, options.gunicorn) for _, options in in_turn(parse(argv))]
@@ -403,14 +393,8 @@ def test_every_version_under_every_interpreter(monkeypatch: pytest.MonkeyPatch) 
     assert axes[1].gunicorn == ("25.3.0", "27.0.1")
 
 
-def test_stopping_one_run_stops_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    requested: list[object] = []
-
-    def action(options: argparse.Namespace) -> int:
-        requested.append(options.gunicorn)
-        return 130
-
-    monkeypatch.setattr("workerlab.cli.load_function", partial(_with_action, action))
+def test_no_run_follows_a_stopped_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested = stub_commands(monkeypatch, 130)
     assert main(["demo", "--gunicorn", "25.3.0,27.0.1"]) == 130
     assert requested == [("25.3.0",)]
 

@@ -27,13 +27,13 @@ OTHER_OPTIONS = {"--preload", "--rewrite-goldens", "--from"}  # of Gunicorn, the
 
 
 def prose(page: Path) -> str:
-    """A page without its code blocks."""
+    """The page without its code blocks."""
     return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "llms.txt"])
-def test_links_of_files_outside_the_site(name: str) -> None:
-    """`tox -e docs` checks the links and anchors of the pages."""
+def test_links_of_files_outside_the_site_lead_to_files(name: str) -> None:
+    """`tox -e docs` checks the links and anchors inside the site."""
     targets = {target.partition("#")[0] for target in LINK.findall(prose(ROOT / name))}
     assert targets
     files = {target for target in targets if not target.startswith("http")}
@@ -51,18 +51,16 @@ def test_modules_that_are_run_exist() -> None:
     assert modules
     for module in modules:
         base = ROOT / "harness" if module.startswith("workerlab") else ROOT
-        place = base.joinpath(*module.split("."))
-        assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), module
+        path = base.joinpath(*module.split("."))
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
 
 
 def test_options_that_are_named_exist() -> None:
     commands = command_line(COMMANDS)._subparsers._group_actions[0].choices
     options = {option for parser in commands.values() for option in parser._option_string_actions}
-    options |= {
-        option
-        for source in (*(ROOT / "harness").rglob("*.py"), ROOT / "tests" / "disturb.py")
-        for option in OPTION.findall(source.read_text())
-    }  # also of programs that are no commands
+    # Also of programs that are not commands
+    for source in (*(ROOT / "harness").rglob("*.py"), ROOT / "tests" / "disturb.py"):
+        options.update(OPTION.findall(source.read_text()))
     for page in PAGES:
         unknown = set(OPTION.findall(prose(page))) - options - OTHER_OPTIONS
         assert not unknown, page.name
@@ -73,11 +71,10 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_recorded_steps_are_those_of_the_bundled_lesson() -> None:
-    recorded = lzma.decompress((ROOT / "docs" / "lesson.html.xz").read_bytes()).decode()
-    data = re.findall(r'id="lab-recorded-data">(.*?)</script>', recorded, re.DOTALL)[0]
-    lesson = read_lesson(BUNDLED_LESSON)
+    page = lzma.decompress((ROOT / "docs" / "lesson.html.xz").read_bytes()).decode()
+    data = re.findall(r'id="lab-recorded-data">(.*?)</script>', page, re.DOTALL)[0]
     recordings = json.loads(data)["steps"]
-    for step, recording in zip(lesson.steps, recordings, strict=True):
+    for step, recording in zip(read_lesson(BUNDLED_LESSON).steps, recordings, strict=True):
         (side,) = recording["trace"]["sides"]
         assert recording["title"] == step.title
         assert side["server"] == asdict(step.server)
