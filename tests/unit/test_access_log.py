@@ -1,8 +1,9 @@
-"""Access logs: the requests of a mix, and what is left out."""
+"""Access logs: the requests of a mix, and the lines that are left out."""
 
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,8 @@ def write_log(directory: Path, *lines: str) -> Path:
     return path
 
 
-def mix(directory: Path, *lines: str, queries: bool = False) -> dict[str, float]:
-    routes, _ = mix_of_log(write_log(directory, *lines), queries=queries)
+def mix(directory: Path, *lines: str) -> dict[str, float]:
+    routes, _ = mix_of_log(write_log(directory, *lines))
     return {f"{route.method} {route.path}": route.weight for route in routes}
 
 
@@ -45,16 +46,14 @@ def mix(directory: Path, *lines: str, queries: bool = False) -> dict[str, float]
         line("GET /cart HTTP/2.0", before="2001:db8::8a2e:370:7334 - -"),
         line("GET /cart HTTP/3", before="shop.example:443 203.0.113.9 - alice"),
         line("GET /cart HTTP/1.0", before='"203.0.113.9, 10.0.0.1" - "alice smith"'),
-        line(
-            "GET /cart HTTP/1.1", after=r' "https://a.example/\"x\"" "curl \"8\"" 0.012 backend-3'
-        ),
+        line("GET /cart HTTP/1.1", after=r' "http://a.b/\"x\"" "curl \"8\"" 0.012 backend-3'),
         line("GET http://shop.example:8080/cart HTTP/1.1"),
         line("GET /cart?token=secret&q=1 HTTP/1.1"),
         line("GET /cart HTTP/1.1").replace(" 2326", " -"),
         line("GET /cart HTTP/1.1", 304),
     ],
 )
-def test_a_line_of_either_format(tmp_path: Path, entry: str) -> None:
+def test_lines_of_both_formats_are_read(tmp_path: Path, entry: str) -> None:
     assert mix(tmp_path, entry) == {"GET /cart": 1}
 
 
@@ -62,16 +61,17 @@ def test_addresses_users_agents_and_queries_are_not_kept(tmp_path: Path) -> None
     before = "203.0.113.9 - alice"
     entry = line("GET /cart?token=secret HTTP/1.1", before=before, after=f" {AGENT}")
     result = repr(mix_of_log(write_log(tmp_path, entry)))
-    assert not [part for part in ("203.0", "alice", "Mozilla", "token", "secret") if part in result]
+    assert not re.findall(r"203\.0|alice|Mozilla|token|secret", result)
 
 
 def test_queries_are_kept_on_request(tmp_path: Path) -> None:
     lines = (get("/search?q=a"), get("/search?q=b"), get("/search?q=a"), get("/cart?"))
     assert mix(tmp_path, *lines) == {"GET /search": 3, "GET /cart": 1}
-    expected = {"GET /search?q=a": 2, "GET /search?q=b": 1, "GET /cart": 1}
-    assert mix(tmp_path, *lines, queries=True) == expected
     routes, _ = mix_of_log(write_log(tmp_path, *lines), queries=True)
-    assert {route.label for route in routes} == {"GET /search", "GET /cart"}
+    assert {(route.label, route.path, route.weight) for route in routes} == {
+        ("GET /search", "/search?q=a", 2), ("GET /search", "/search?q=b", 1),
+        ("GET /cart", "/cart", 1),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_queries_are_kept_on_request(tmp_path: Path) -> None:
         ("https://shop.example", "/"),
     ],
 )
-def test_paths_are_sent_as_they_came(tmp_path: Path, target: str, path: str) -> None:
+def test_paths_are_sent_as_logged(tmp_path: Path, target: str, path: str) -> None:
     assert mix(tmp_path, get(target)) == {f"GET {path}": 1}
 
 
@@ -101,7 +101,7 @@ def test_lines_that_are_left_out_are_counted(tmp_path: Path) -> None:
         line(r"\x16\x03\x01\x02", 400),
         line("GET / ", 400),
         line("GET cart HTTP/1.1"),
-        '10.0.0.1 - - [10/Oct/2025:13:55:36 +0200] "GET / HTTP',
+        f'10.0.0.1 - - {DATE} "GET / HTTP',
         "\n\n",
         "# a comment\n",
         *[get("/gone", 404)] * 2,
@@ -148,38 +148,33 @@ def test_a_route_of_one_path_keeps_its_name(tmp_path: Path) -> None:
     }
 
 
+NAMES = [f"{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(250)]
+
+
 def test_every_route_has_a_path_and_the_weight_of_all_its_requests(tmp_path: Path) -> None:
-    """Of 1000 posts requested once each and 199 pages requested twice: the pages alone would fill
-    the mix, but most of the requests are for posts."""
+    """The pages alone would fill the mix, but most of the requests are for posts."""
     posts = [get(f"/post/{number}") for number in range(1000)]
-    pages = [get(f"/page-{chr(97 + i // 26)}{chr(97 + i % 26)}") for i in range(199)] * 2
-    path = write_log(tmp_path, *posts, *pages)
-    routes, note = mix_of_log(path)
+    pages = [get(f"/page-{name}") for name in NAMES[:199]] * 2
+    routes, note = mix_of_log(write_log(tmp_path, *posts, *pages))
     assert len(routes) == MAX_PATHS
-    weights = [route.weight for route in routes if route.label == "GET /post/{id}"]
-    assert weights == [1000]
+    assert [route.weight for route in routes if route.label == "GET /post/{id}"] == [1000]
     assert note.values["routes"] == 200
     assert note.values["share"] == 1.0
     assert note.values["exact"] == pytest.approx((1 + 398) / 1398)
 
 
-def test_of_too_many_routes_the_most_frequent_are_kept(tmp_path: Path) -> None:
-    names = [f"/{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(250)]
-    lines = [get(name) for name in names] + [get(name) for name in names[50:]]
-    routes, note = mix_of_log(write_log(tmp_path, *lines))
-    assert [route.path for route in routes] == names[50:]
+def test_the_most_frequent_of_too_many_routes_are_kept(tmp_path: Path) -> None:
+    paths = [f"/{name}" for name in NAMES]
+    routes, note = mix_of_log(write_log(tmp_path, *map(get, paths), *map(get, paths[50:])))
+    assert [route.path for route in routes] == paths[50:]
     assert note.values["share"] == note.values["exact"] == pytest.approx(400 / 450)
 
 
 @pytest.mark.parametrize("name", ["access.log.gz", "rotated"])
-def test_a_zipped_log_under_any_name(tmp_path: Path, name: str) -> None:
+def test_a_zipped_log_is_read_unless_truncated(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(get("/").encode()))
     assert mix_of_log(path)[0] == (Route("/", "GET", 1.0),)
-
-
-def test_a_truncated_zipped_log_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "access.log.gz"
     path.write_bytes(gzip.compress(get("/").encode() * 1000)[:-20])
     with pytest.raises(UsageError, match="cannot be read as an access log"):
         mix_of_log(path)
@@ -194,7 +189,7 @@ def test_a_truncated_zipped_log_is_refused(tmp_path: Path) -> None:
         (get("/", 404), "no path that was mostly answered with 2xx or 3xx"),
     ],
 )
-def test_a_log_without_a_mix(tmp_path: Path, content: str, why: str) -> None:
+def test_a_log_without_a_mix_is_refused(tmp_path: Path, content: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         mix_of_log(write_log(tmp_path, content))
 
@@ -205,11 +200,12 @@ def test_any_lines_are_counted(lines: list[str], queries: bool) -> None:
     assert counts.unreadable == sum(bool(line.strip()) for line in lines)
 
 
+CHARACTERS = st.characters(
+    min_codepoint=33, max_codepoint=255, exclude_characters='"\\#\x7f\x85\xa0'
+)
 REQUESTS = st.tuples(
     st.sampled_from(["GET", "HEAD", "POST", "DELETE"]),
-    st.text(
-        st.characters(min_codepoint=33, max_codepoint=255, exclude_characters='"\\#\x7f\x85\xa0')
-    ),
+    st.text(CHARACTERS),
     st.sampled_from([200, 302, 404, 500]),
 )
 

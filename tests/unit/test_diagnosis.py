@@ -1,5 +1,5 @@
-"""The corpus without servers: its scenarios are consistent, and its recorded runs are judged again
-by today's rules. To record them: `python -m tests.diagnosis.run --record`."""
+"""The corpus without servers: its scenarios are consistent, and its recorded runs are diagnosed by
+the current rules. To record them: `python -m tests.diagnosis.run --record`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.builders.runs import CORPUS, recorded
 from tests.diagnosis import table
 from tests.diagnosis.scenarios import SCENARIOS
-from tests.diagnosis.statement import FALSE, MISSING, RIGHT, Statement
+from tests.diagnosis.statement import FALSE, MISSING, RIGHT
 from tests.diagnosis.store import statements_of
 from tests.diagnosis.truth import CODES, Scenario, truth
 from workerlab.analysis.diagnosis.base import Diagnosis
@@ -17,14 +17,9 @@ from workerlab.cli import parse
 
 
 def recorded_scenario(name: str) -> tuple[Scenario, bool]:
-    """The scenario of a recorded run, and whether it ran beside noise."""
+    """The scenario of a recorded run, and whether it was recorded with noise."""
     scenario, _, kind = name.rpartition("-")
     return SCENARIOS[scenario], kind == "noise"
-
-
-def statements(name: str) -> list[Statement]:
-    scenario, noise = recorded_scenario(name)
-    return statements_of(recorded(name), scenario, noise=noise)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=lambda scenario: scenario.name)
@@ -39,27 +34,27 @@ def test_each_cell_of_a_scenario_has_expectations(scenario: Scenario) -> None:
 
 
 def test_codes_of_the_scenarios_are_diagnoses() -> None:
-    assert {kind.__name__ for kind in _kinds(Diagnosis)} > CODES
+    def kinds(base: type) -> set[type]:
+        return {base}.union(*map(kinds, base.__subclasses__()))
 
-
-def _kinds(base: type) -> set[type]:
-    return {base}.union(*map(_kinds, base.__subclasses__()))
+    assert {kind.__name__ for kind in kinds(Diagnosis)} > CODES
 
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_recorded_run_is_diagnosed_correctly(name: str) -> None:
-    judged = statements(name)
-    assert any(statement.outcome == RIGHT for statement in judged)
-    assert not [(statement, statement.sentence) for statement in table.misses(judged)]
+    scenario, noise = recorded_scenario(name)
+    statements = statements_of(recorded(name), scenario, noise=noise)
+    assert any(statement.outcome == RIGHT for statement in statements)
+    assert not [(statement, statement.sentence) for statement in table.misses(statements)]
 
 
 def test_a_wrong_report_is_noticed() -> None:
-    """A recorded run, judged with another run's expectations."""
+    """A recorded run, judged by another run's expectations."""
     name = "sync-sleeps-quiet"
-    scenario = recorded_scenario(name)[0]
+    scenario, noise = recorded_scenario(name)
     drifts = dict.fromkeys(scenario.cells, truth("generator-bound", "Drift", "WaitingForSlots"))
-    judged = statements_of(recorded(name), replace(scenario, cells=drifts), noise=False)
-    outcomes = {(statement.kind, statement.code, statement.outcome) for statement in judged}
+    statements = statements_of(recorded(name), replace(scenario, cells=drifts), noise=noise)
+    outcomes = {(statement.kind, statement.code, statement.outcome) for statement in statements}
     assert {
         ("verdict", "saturated", FALSE),
         ("verdict", "generator-bound", MISSING),
@@ -67,5 +62,5 @@ def test_a_wrong_report_is_noticed() -> None:
         ("finding", "NothingWaits", FALSE),
     } <= outcomes
     assert ("finding", "WaitingForSlots", FALSE) not in outcomes
-    assert len(table.misses(judged)) < sum(statement.wrong for statement in judged)
-    assert "false verdict saturated" in table.as_text(judged)
+    assert len(table.misses(statements)) < sum(statement.wrong for statement in statements)
+    assert "false verdict saturated" in table.as_text(statements)

@@ -1,4 +1,4 @@
-"""Findings: a sentence must fit the fields of its class, or the import fails."""
+"""Findings: a sentence must match the fields of its class, or the import fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workerlab.report.values import text
 
 class Slow(Finding):
     """With {users:# user} a request takes {service_s:duration}
-    [[, a lone one {lone_s:duration}]]."""
+    [[, a single one {lone_s:duration}]]."""
 
     users: int
     service_s: float
@@ -22,7 +22,7 @@ class Slow(Finding):
 def test_a_finding_has_a_sentence_and_values() -> None:
     assert text(Slow(1, 0.25)) == "With 1 user a request takes 250 ms."
     slow = Slow(users=8, service_s=1.0, lone_s=0.5)
-    assert str(slow) == "With 8 users a request takes 1.00 s, a lone one 500 ms."
+    assert str(slow) == "With 8 users a request takes 1.00 s, a single one 500 ms."
     assert slow.code == "Slow"
     assert slow.values == {"users": 8, "service_s": 1.0, "lone_s": 0.5}
     assert slow.question == ""
@@ -37,7 +37,7 @@ def test_a_finding_has_a_sentence_and_values() -> None:
         (None, "no sentence"),
     ],
 )
-def test_a_sentence_that_does_not_fit_is_refused(sentence: str | None, why: str) -> None:
+def test_a_sentence_that_does_not_match_is_refused(sentence: str | None, why: str) -> None:
     body = {"__doc__": sentence, "__annotations__": {"service_s": float}}
     with pytest.raises(TypeError, match=why):
         type(Finding)("Wrong", (Finding,), body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -30,19 +31,19 @@ def write_mix(directory: Path, text: str) -> Path:
     return path
 
 
-def test_a_handwritten_file(tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_text("{}")
+def test_a_handwritten_file_is_read(tmp_path: Path) -> None:
+    body = tmp_path / "c.json"
+    body.write_text("{}")
     headers = (("Content-Type", "text/x"), ("X-Y", 'it\'s "#1"'))
-    body = str(tmp_path / "c.json")
     assert mix_of(write_mix(tmp_path, FILE)) == (
         Route("/", "GET", 60.0),
         Route("/post/17?from=feed", "GET", 25.0, name="a post"),
-        Route("/api", "POST", 10.5, headers, body, expect=(201, 409)),
+        Route("/api", "POST", 10.5, headers, str(body), expect=(201, 409)),
         Route("/missing", "HEAD", 5.0, expect=(404,)),
     )
 
 
-def test_a_file_from_windows(tmp_path: Path) -> None:
+def test_a_file_from_windows_is_read(tmp_path: Path) -> None:
     path = tmp_path / "windows.mix"
     path.write_bytes("\ufeff1 GET /\r\n2 GET /b\r\n".encode())
     assert [route.path for route in mix_of(path)] == ["/", "/b"]
@@ -77,12 +78,9 @@ def test_a_file_from_windows(tmp_path: Path) -> None:
 )
 def test_an_invalid_line_is_named(tmp_path: Path, line: str, why: str) -> None:
     path = write_mix(tmp_path, f"# first\n1 GET /\n\n{line}\n")
-    with pytest.raises(UsageError) as error:
+    message = rf"\A{re.escape(f'{path}, line 4: ')}.*{re.escape(why)}.*\Z"
+    with pytest.raises(UsageError, match=message):  # `.` matches no line break
         mix_of(path)
-    message = str(error.value)
-    assert message.startswith(f"{path}, line 4: ")
-    assert why in message
-    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -95,7 +93,7 @@ def test_an_invalid_line_is_named(tmp_path: Path, line: str, why: str) -> None:
     ],
     ids=["empty", "comments", "no text", "too many requests"],
 )
-def test_an_invalid_file(tmp_path: Path, content: bytes, why: str) -> None:
+def test_an_invalid_file_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "shop.mix"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=why):
@@ -135,15 +133,14 @@ def test_quoted_values_round_trip(
 # --- the options ----------------------------------------------------------------------------
 
 
-def test_no_mix() -> None:
+def test_options_of_a_single_request_make_no_mix() -> None:
     assert requested_mix(RequestOptions(path="/", header=[("A", "b")])) == ((), ())
 
 
 def test_headers_are_added_to_requests_without_that_header(tmp_path: Path) -> None:
     path = write_mix(tmp_path, "1 GET /\n1 GET /b header='accept: text/html'\n")
-    routes, notes = requested_mix(
-        RequestOptions(mix=str(path), header=[("Accept", "*/*"), ("Cookie", "a=b")])
-    )
+    headers = [("Accept", "*/*"), ("Cookie", "a=b")]
+    routes, notes = requested_mix(RequestOptions(mix=str(path), header=headers))
     assert notes == ()
     assert [route.headers for route in routes] == [
         (("Accept", "*/*"), ("Cookie", "a=b")),
@@ -152,7 +149,7 @@ def test_headers_are_added_to_requests_without_that_header(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"mix": "a", "path": "/"}, "--mix and --path both define the requests"),
         ({"mix": "a", "access_log": "b"}, "--mix and --access-log both"),
@@ -161,6 +158,6 @@ def test_headers_are_added_to_requests_without_that_header(tmp_path: Path) -> No
         ({"mix": "a", "keep_queries": True}, "--keep-queries needs"),
     ],
 )
-def test_options_that_exclude_each_other(given: dict[str, Any], message: str) -> None:
+def test_options_that_exclude_each_other_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        requested_mix(RequestOptions(**given))
+        requested_mix(RequestOptions(**options))

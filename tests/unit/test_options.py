@@ -1,4 +1,4 @@
-"""Options of a command as a typed record, and the command line that is made from it."""
+"""Options of a command as a typed record, and its command line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_options_of_base_records_come_first() -> None:
     assert [field.flag for field in options.values()] == ["--size", "--first", "--name", "--end"]
 
 
-def test_a_record_has_what_was_given() -> None:
+def test_a_record_has_the_given_options() -> None:
     record = parse("--size", "4", "--end", "x")
     assert vars(record) == {"size": 4, "last": "x"}
     assert (record.first, record.name, record.absent) == (False, None, None)
@@ -52,16 +52,15 @@ def test_a_record_has_what_was_given() -> None:
     assert record.replace(size=None, first=True) == Both(first=True, last="x")
 
 
-def test_a_record_has_no_other_options() -> None:
+def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(TypeError, match="Both has no colour"):
         Both(size=1, colour="red")
 
 
-def test_groups_are_lists_of_their_own_in_the_help() -> None:
+def test_the_help_lists_each_group_separately() -> None:
     parser = argparse.ArgumentParser()
     add_record(parser, Both, {"a group": Other})
-    usual, group = parser.format_help().split("a group:")
-    assert [line.split()[0] for line in usual.splitlines() if line.startswith("  --")] == [
-        "--size", "--first", "--end"
-    ]  # fmt: skip
+    ungrouped, group = parser.format_help().split("a group:")
+    flags = [line.split()[0] for line in ungrouped.splitlines() if line.startswith("  --")]
+    assert flags == ["--size", "--first", "--end"]
     assert group.split()[:2] == ["--name", "TEXT"]
