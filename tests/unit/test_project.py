@@ -23,14 +23,16 @@ mix = "load/shop.mix"
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with all keys, as the current directory."""
-    (tmp_path / "env").mkdir()
+    for name in ("env", "load", "inner"):
+        (tmp_path / name).mkdir()
     (tmp_path / "env" / "python").symlink_to(sys.executable)
-    (tmp_path / "load").mkdir()
     (tmp_path / "load" / "shop.mix").write_text("1 GET /\n")
-    (tmp_path / "inner").mkdir()
     (tmp_path / "pyproject.toml").write_text(TABLE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+SWEEP = ("sweep", "sync", "4")
 
 
 def options_of(*argv: str) -> Any:
@@ -38,7 +40,7 @@ def options_of(*argv: str) -> Any:
 
 
 def test_project_values_are_defaults(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = options_of("sweep", "sync", "4", "--workers", "2")
+    options = options_of(*SWEEP, "--workers", "2")
     assert (options.app, options.slo, options.workers) == ("shop:app", "p95<300ms", (2,))
     assert options.python == (str(shop / "env" / "python"),)
     assert options.mix == str(shop / "load" / "shop.mix")
@@ -48,16 +50,16 @@ def test_project_values_are_defaults(shop: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_project_applies_to_subdirectories(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    above = options_of("sweep", "sync", "4")
+    options = options_of(*SWEEP)
     monkeypatch.chdir(shop / "inner")
-    assert options_of("sweep", "sync", "4") == above
+    assert options_of(*SWEEP) == options
 
 
 def test_chdir_selects_the_project_and_the_import_path(
     shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir("/")
-    options = options_of("sweep", "sync", "4", "--chdir", str(shop / "inner"))
+    options = options_of(*SWEEP, "--chdir", str(shop / "inner"))
     assert (options.app, options.chdir) == ("shop:app", str(shop / "inner"))
 
 
@@ -66,11 +68,11 @@ def test_the_nearest_pyproject_applies_even_without_the_table(
 ) -> None:
     (shop / "inner" / "pyproject.toml").write_text("[project]\nname = 'inner'\n")
     monkeypatch.chdir(shop / "inner")
-    assert options_of("sweep", "sync", "4") == parse(["sweep", "sync", "4"])
+    assert options_of(*SWEEP) == parse(SWEEP)
 
 
 @pytest.mark.parametrize(
-    ("flag", "left"),
+    ("flag", "remaining"),
     [
         (["--app", "other:app"], ("python", "slo", "mix")),
         (["--python", sys.executable], ("app", "slo", "mix")),
@@ -80,28 +82,27 @@ def test_the_nearest_pyproject_applies_even_without_the_table(
         (["--access-log", "load/shop.mix"], ("app", "python", "slo")),
     ],
 )
-def test_a_flag_wins(shop: Path, flag: list[str], left: tuple[str, ...]) -> None:
-    options = options_of("sweep", "sync", "4", *flag)
-    given = parse(["sweep", "sync", "4", *flag])
-    assert options.project == left
-    for name in {"app", "python", "slo", "mix"} - set(left):
-        assert getattr(options, name) == getattr(given, name)
-    assert options.chdir == (None if "app" not in left else str(shop))
+def test_a_flag_overrides_the_table(
+    shop: Path, flag: list[str], remaining: tuple[str, ...]
+) -> None:
+    options, parsed = options_of(*SWEEP, *flag), parse([*SWEEP, *flag])
+    assert options.project == remaining
+    for name in {"app", "python", "slo", "mix"} - set(remaining):
+        assert getattr(options, name) == getattr(parsed, name)
+    assert options.chdir == (str(shop) if "app" in remaining else None)
 
 
 @pytest.mark.usefixtures("shop")
 def test_a_bundled_app_uses_no_project_values() -> None:
-    argv = ["sweep", "sync", "4"]
-    options = parse(argv).replace(app="@sleep_wsgi")
-    assert with_project(argv, options, parse) is options
+    options = parse(SWEEP).replace(app="@sleep_wsgi")
+    assert with_project(SWEEP, options, parse) is options
 
 
 @pytest.mark.parametrize(
     ("argv", "keys"),
     [
         (["advise", "--rate", "3"], ("app", "python", "slo", "mix")),
-        (["compare", "sync", "4", "--a", "workers=1", "--b", "workers=2"],
-         ("app", "python", "mix")),
+        (["compare", *SWEEP[1:], "--a", "workers=1", "--b", "workers=2"], ("app", "python", "mix")),
         (["settings", "sync"], ("python",)),
         (["limits"], ()),
         (["generators"], ()),
@@ -111,7 +112,7 @@ def test_a_bundled_app_uses_no_project_values() -> None:
         (["compare", "results/one", "results/other"], ()),
         (["compare", "--baseline", "results/one"], ()),
     ],
-)  # fmt: skip
+)
 @pytest.mark.usefixtures("shop")
 def test_a_command_takes_the_keys_that_are_its_options(
     argv: list[str], keys: tuple[str, ...]
@@ -124,7 +125,7 @@ def test_a_command_takes_the_keys_that_are_its_options(
 
 def test_python_may_be_several_names_or_paths(shop: Path) -> None:
     shop.joinpath("pyproject.toml").write_text('[tool.workerlab]\npython = "env/python, python3"\n')
-    first, second = options_of("sweep", "sync", "4").python
+    first, second = options_of(*SWEEP).python
     assert first == str(shop / "env" / "python")
     assert Path(second).name == "python3"
 
@@ -133,11 +134,8 @@ BAD = {
     "not TOML": ("[tool.workerlab\n", "cannot be read"),
     "not UTF-8": ("# \udcff\n", "cannot be read"),
     "not a table": ("[tool]\nworkerlab = 1\n", "not a table"),
-    "a key that is nearly one": ("[tool.workerlab]\npyhton = 'x'\n", "did you mean python?"),
-    "a key of another kind": (
-        "[tool.workerlab]\nlevels = '4'\n",
-        "choose from app, python, slo, mix",
-    ),
+    "a misspelt key": ("[tool.workerlab]\npyhton = 'x'\n", "did you mean python?"),
+    "another key": ("[tool.workerlab]\nlevels = '4'\n", "choose from app, python, slo, mix"),
     "not a string": ("[tool.workerlab]\napp = 1\n", "app in [tool.workerlab] must be a string"),
     "no target": ("[tool.workerlab]\nslo = 'p95'\n", "--slo"),
     "no such interpreter": ("[tool.workerlab]\npython = './no'\n", "/no is not an executable"),
@@ -151,7 +149,7 @@ def test_an_invalid_table_is_refused_and_nothing_is_started(
 ) -> None:
     shop.joinpath("pyproject.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
     before = sorted(shop.rglob("*"))
-    assert main(["sweep", "sync", "4", "--tool", "fast"]) == 2
+    assert main([*SWEEP, "--tool", "fast"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"workerlab: {shop / 'pyproject.toml'}")

@@ -18,17 +18,14 @@ def test_load_tools_open_no_file() -> None:
     opening = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
     tools = {path.stem: path for path in (LAB / "load").glob("*.py")}
     assert {"ab", "wrk", "locust", "fast"} <= set(tools)
-    functions = [
-        (tool, getattr(node.func, "attr", getattr(node.func, "id", "")))
-        for tool, path in tools.items()
-        for node in nodes(path)
-        if isinstance(node, ast.Call)
-    ]
-    assert not [(tool, name) for tool, name in functions if name in opening]
+    for tool, path in tools.items():
+        calls = (node.func for node in nodes(path) if isinstance(node, ast.Call))
+        names = {getattr(function, "attr", getattr(function, "id", "")) for function in calls}
+        assert not names & opening, tool
 
 
 def test_only_the_codec_reads_with_msgspec() -> None:
-    """It analyses each type once, and never in two threads at the same time."""
+    """It inspects each type once, and never in two threads at the same time."""
     reading = {"msgspec.json.decode", "msgspec.json.Decoder", "msgspec.convert"}
     names = {name.rpartition(".")[2] for name in reading}
     readers: dict[str, set[str]] = {}
