@@ -1,12 +1,11 @@
-"""The run directory: no ended trial is lost, and damage is reported."""
+"""The run directory: no finished trial is lost, and damage is reported."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ def run(tmp_path: Path) -> Path:
     return directory
 
 
-def lines(run: Path) -> bytes:
+def trial_lines(run: Path) -> bytes:
     return (run / "trials.jsonl").read_bytes()
 
 
@@ -67,12 +66,12 @@ def write_records(run: Path, *records: Record) -> None:
             writer.ended(record)
 
 
-def test_round_trip(run: Path) -> None:
-    faulty = Record("other", Fault("tool", "hung"))
-    write_records(run, FULL, faulty)
+def test_a_run_round_trips(run: Path) -> None:
+    failed = Record("other", Fault("tool", "hung"))
+    write_records(run, FULL, failed)
     loaded = store.load(run)
     assert (loaded.plan, loaded.environment, loaded.name) == (PLAN, ENVIRONMENT, "run-1")
-    assert loaded.records == {FULL.key: FULL, faulty.key: faulty}
+    assert loaded.records == {FULL.key: FULL, failed.key: failed}
 
 
 TEXT = st.text(max_size=20)
@@ -90,19 +89,18 @@ RECORDS = st.builds(
 
 
 @given(st.lists(RECORDS, max_size=4))
-def test_any_record_survives_the_file(
+def test_any_record_round_trips(
     tmp_path_factory: pytest.TempPathFactory, records: list[Record]
 ) -> None:
     run = tmp_path_factory.mktemp("run")
-    (run / "run.json").write_text(
-        json.dumps({"schema": SCHEMA, "plan": to_builtins(PLAN), "environment": ENVIRONMENT})
-    )
+    document = {"schema": SCHEMA, "plan": to_builtins(PLAN), "environment": ENVIRONMENT}
+    (run / "run.json").write_text(json.dumps(document))
     (run / "trials.jsonl").touch()
     write_records(run, *records)
     assert store.load(run).records == {record.key: record for record in records}
 
 
-def test_an_empty_run(run: Path) -> None:
+def test_a_new_run_has_no_records(run: Path) -> None:
     assert store.load(run).records == {}
     assert {path.name for path in run.iterdir()} == {"run.json", "trials.jsonl", "code", "raw"}
 
@@ -122,14 +120,14 @@ def test_the_code_of_servers_is_copied(run: Path) -> None:
     assert not list(code.rglob("__pycache__"))
 
 
-def test_a_directory_in_use_is_refused(run: Path) -> None:
+def test_a_directory_that_is_not_empty_is_refused(run: Path) -> None:
     before = sorted(run.rglob("*"))
     with pytest.raises(UsageError, match="--out"):
         store.create(run, PLAN, ENVIRONMENT)
     assert sorted(run.rglob("*")) == before
 
 
-def test_began_without_ended_was_interrupted(run: Path) -> None:
+def test_a_trial_that_began_but_did_not_end_was_interrupted(run: Path) -> None:
     write_records(run, FULL)
     with store.appending(run) as writer:
         writer.began("next")
@@ -148,18 +146,18 @@ def test_the_newest_record_of_a_trial_counts(run: Path) -> None:
 
 
 @pytest.mark.parametrize("records", [(), (FULL,)], ids=["first", "last"])
-def test_a_torn_line_is_ignored_and_cut_by_the_next_writer(
+def test_a_torn_line_is_ignored_and_removed_by_the_next_writer(
     run: Path, records: tuple[Record, ...]
 ) -> None:
-    """At every length that a crash may leave."""
+    """Whatever its length."""
     write_records(run, *records)
-    whole, names = lines(run), [record.key for record in records]
+    whole, names = trial_lines(run), [record.key for record in records]
     last = json.dumps({"began": "torn"}).encode()
     for length in range(len(last) + 1):
         (run / "trials.jsonl").write_bytes(whole + last[:length])
         assert store.load(run).records == dict(zip(names, records, strict=True))
         with store.appending(run):
-            assert lines(run) == whole
+            assert trial_lines(run) == whole
     (run / "trials.jsonl").write_bytes(whole + last[:5])
     write_records(run, Record("next", None))
     assert list(store.load(run).records) == [*names, "next"]
@@ -172,7 +170,7 @@ import sys
 from pathlib import Path
 from workerlab import run_store as store
 with store.appending(Path(sys.argv[1])) as writer:
-    writer.began("theirs")
+    writer.began("other")
     print("writing", flush=True)
     sys.stdin.read()
 """
@@ -192,7 +190,7 @@ def test_a_killed_writer_releases_the_run(run: Path) -> None:
             pass
         other.kill()
     write_records(run, FULL)
-    assert list(store.load(run).records) == ["theirs", FULL.key]
+    assert list(store.load(run).records) == ["other", FULL.key]
 
 
 # --- not a run ------------------------------------------------------------------------------
@@ -223,7 +221,7 @@ def test_a_missing_file_is_refused(run: Path, missing: str) -> None:
     ],
 )
 def test_another_schema_is_refused(run: Path, schema: object, why: str) -> None:
-    """Whatever else the file holds."""
+    """Whatever else the file contains."""
     (run / "run.json").write_text(json.dumps({"plan": 7, "schema": schema}))
     with pytest.raises(UsageError, match=why):
         store.load(run)
@@ -242,7 +240,7 @@ def test_unknown_fields_are_ignored(run: Path) -> None:
     write_records(run, FULL)
     document = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**document, "mood": "good"}))
-    line = json.loads(lines(run).split(b"\n")[1])
+    line = json.loads(trial_lines(run).split(b"\n")[1])
     line["record"]["mood"] = "good"
     (run / "trials.jsonl").write_text(json.dumps(line) + "\n")
     assert store.load(run).records == {FULL.key: FULL}
@@ -265,24 +263,33 @@ def test_a_damaged_line_in_the_middle_is_refused(run: Path, line: str) -> None:
 
 # --- full disks -----------------------------------------------------------------------------
 
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+
+
+def failing_with(error: BaseException) -> Callable[[int], None]:
+    def fail(_: int) -> None:
+        raise error
+
+    return fail
+
 
 def test_a_full_disk_keeps_earlier_lines(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the line fits, then nothing."""
     write_records(run, FULL)
-    whole, real, calls = lines(run), os.write, []
+    whole, original_write, calls = trial_lines(run), os.write, []
 
     def write(handle: int, data: bytes) -> int:
         calls.append(len(data))
         if len(calls) > 1:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(handle, data[: len(data) // 2])
+            raise NO_SPACE
+        return original_write(handle, data[: len(data) // 2])
 
     with store.appending(run) as writer:
         monkeypatch.setattr(os, "write", write)
         with pytest.raises(OSError, match="No space"):
             writer.began("next")
         monkeypatch.undo()
-        assert lines(run) == whole
+        assert trial_lines(run) == whole
         writer.began("later")
     assert list(store.load(run).records) == [FULL.key, "later"]
 
@@ -305,22 +312,18 @@ with store.appending(run) as writer:
 
 
 def test_a_file_size_limit_keeps_earlier_lines(run: Path) -> None:
-    """The kernel's own refusal, in the middle of a line."""
+    """The kernel refuses to write the rest of the line."""
     write_records(run, FULL)
-    whole = lines(run)
-    argv = [sys.executable, "-c", LIMITED, str(run)]
-    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert result.stdout == f"{errno.EFBIG}\n", result.stderr
-    assert lines(run) == whole
+    whole = trial_lines(run)
+    with python(LIMITED, run, isolated=False, cwd=ROOT) as writer:
+        assert writer.communicate(timeout=60)[0] == f"{errno.EFBIG}\n"
+    assert trial_lines(run) == whole
 
 
 def test_a_run_that_cannot_be_created_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_handle: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", failing_with(NO_SPACE))
     with pytest.raises(EnvironmentProblem, match="No space"):
         store.create(tmp_path / "run", PLAN, ENVIRONMENT)
     assert not (tmp_path / "run" / "run.json").exists()
@@ -332,16 +335,13 @@ def test_a_run_below_a_file_is_an_error(tmp_path: Path) -> None:
         store.create(tmp_path / "results" / "run", PLAN, ENVIRONMENT)
 
 
-@pytest.mark.parametrize("error", [OSError("no space left"), Stopped(2)])
-def test_a_write_that_fails_leaves_the_old_file_and_no_part(
+@pytest.mark.parametrize("error", [NO_SPACE, Stopped(2)])
+def test_a_failed_write_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def fail(_: int) -> None:
-        raise error
-
     path = tmp_path / "page.html"
     write_atomically(path, b"old")
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", failing_with(error))
     with pytest.raises(type(error)):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
