@@ -1,6 +1,6 @@
-"""The scripts, with stubs for what must not run in a test: package managers, root, a network.
+"""The scripts, with stubs for package managers, root and the network.
 
-tests/packaging runs setup.sh for real, without stubs.
+tests/packaging runs setup.sh without stubs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,24 +20,14 @@ from tests.builders.processes import started
 ROOT = Path(__file__).parents[2]
 SHELL = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run"]
 PROGRAMS = [
-    "bash",
-    "sh",
-    "cat",
-    "chmod",
-    "cksum",
-    "cp",
-    "dirname",
-    "env",
-    "find",
-    "install",
-    "mkdir",
-]
-PROGRAMS += ["rm", "tail"]
+    "bash", "sh", "cat", "chmod", "cksum", "cp", "dirname", "env", "find", "install", "mkdir", "rm",
+    "tail",
+]  # fmt: skip
 TALLY = runpy.run_path(str(ROOT / "scripts" / "tally.py"))
 tally, run_again = TALLY["tally"], TALLY["run_again"]
 
-# A stub that makes and fills environments at once; otherwise the real Python, without `site` for
-# a quick start.
+# A stub that creates and fills environments at once, and otherwise runs the real Python, without
+# `site` to start quickly
 PYTHON = """#!/bin/sh
 case "$1 $2" in
   "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
@@ -56,14 +45,13 @@ esac
 
 
 class Checkout:
-    """A copy of the scripts, and a PATH of programs that the test put there."""
+    """A copy of the scripts, and a PATH with only these programs and the test's own."""
 
     def __init__(self, tmp_path):
         self.root, self.bin = tmp_path / "check out", tmp_path / "bin"
-        for name in ("pyproject.toml", "constraints.txt", "tox.ini"):
-            self.root.mkdir(exist_ok=True)
-            shutil.copy(ROOT / name, self.root)
         shutil.copytree(ROOT / "scripts", self.root / "scripts")
+        for name in ("pyproject.toml", "constraints.txt", "tox.ini"):
+            shutil.copy(ROOT / name, self.root)
         self.bin.mkdir()
         for program in PROGRAMS:
             (self.bin / program).symlink_to(shutil.which(program))
@@ -81,14 +69,15 @@ class Checkout:
         path.chmod(0o755)
 
     def run(self, script, *arguments, **env):
-        return subprocess.run(
-            [self.root / "scripts" / script, *arguments],
-            env=self.env | env,
-            cwd=self.bin,
-            capture_output=True,
-            text=True,
-            timeout=LONG_S,
-        )
+        argv = [self.root / "scripts" / script, *arguments]
+        options = {"capture_output": True, "text": True, "timeout": LONG_S}
+        return subprocess.run(argv, env=self.env | env, cwd=self.bin, **options)
+
+    def setup(self, *arguments, **env):
+        """The messages of setup.sh, which must succeed."""
+        result = self.run("setup.sh", *arguments, **env)
+        assert result.returncode == 0, result.stderr
+        return result.stderr
 
 
 @pytest.fixture
@@ -109,68 +98,62 @@ def test_scripts_are_executable_and_parse(path):
     subprocess.run(["bash", "-n", path], check=True)
 
 
-def test_the_tests_need_no_environment_but_their_own_and_no_browser(equipped):
-    result = equipped.run("setup.sh", "--tox")
-    assert result.returncode == 0
-    assert "setup: pip install tox tox-uv" in result.stderr
-    assert "the report page is not tested in a browser" in result.stderr
+def test_the_tests_need_only_their_own_environment_and_no_browser(equipped):
+    messages = equipped.setup("--tox")
+    assert "setup: pip install tox tox-uv" in messages
+    assert "the report page is not tested in a browser" in messages
     assert not (equipped.root / ".venv").exists()
-    assert equipped.run("setup.sh", "--tox").stderr == ""
+    assert equipped.setup("--tox") == ""
 
 
-def test_an_incomplete_environment_is_made_again(equipped):
-    equipped.run("setup.sh")
-    for harm in ("half-made", "broken", "outdated", "moved"):
-        if harm == "half-made":
+def test_an_incomplete_environment_is_created_again(equipped):
+    equipped.setup()
+    for damage in ("incomplete", "broken", "outdated", "moved"):
+        if damage == "incomplete":
             (equipped.root / ".venv/.complete").unlink()
-        elif harm == "broken":
+        elif damage == "broken":
             (equipped.root / ".venv/bin/python").write_text("#!/no/such/python\n")
-        elif harm == "outdated":
+        elif damage == "outdated":
             with (equipped.root / "constraints.txt").open("a") as file:
                 file.write("# one more line\n")
         else:
             equipped.root = equipped.root.rename(equipped.root.with_name("moved"))
-        assert "pip install" in equipped.run("setup.sh").stderr, harm
-        assert equipped.run("setup.sh").stderr == "", harm
+        assert "pip install" in equipped.setup(), damage
+        assert equipped.setup() == "", damage
 
 
 def test_without_rights_the_embedded_tool_is_announced_once(checkout):
     checkout.stub("apt-get", "echo must not run >&2")
-    result = checkout.run("setup.sh")
-    assert result.returncode == 0
-    assert "the embedded load tool 'fast' will be used" in result.stderr
-    assert "'--tool wrk' is unavailable" in result.stderr
-    assert "must not run" not in result.stderr
-    assert checkout.run("setup.sh").stderr == ""
+    messages = checkout.setup()
+    assert "the embedded load tool 'fast' will be used" in messages
+    assert "'--tool wrk' is unavailable" in messages
+    assert "must not run" not in messages
+    assert checkout.setup() == ""
 
 
 def test_with_sudo_the_tools_are_installed(checkout, system):
-    result = checkout.run("setup.sh")
-    assert result.returncode == 0
-    assert "setup: apt-get install apache2-utils wrk\n" in result.stderr
-    assert "missing" not in result.stderr
-    assert result.stderr.count("apt-get") == 2  # the other is apt-get update
+    messages = checkout.setup()
+    assert "setup: apt-get install apache2-utils wrk\n" in messages
+    assert "missing" not in messages
+    assert messages.count("apt-get") == 2  # the other is apt-get update
 
 
-def test_a_package_that_is_not_there_does_not_stop_the_others(checkout, system):
-    result = checkout.run("setup.sh", APT_FAILS="wrk")
-    assert result.returncode == 0
+def test_a_missing_package_does_not_prevent_the_others(checkout, system):
+    messages = checkout.setup(APT_FAILS="wrk")
     assert (checkout.bin / "ab").exists()
-    assert "missing and cannot be installed: '--tool wrk' is unavailable" in result.stderr
-    assert result.stderr.count("missing") == 1
+    assert "missing and cannot be installed: '--tool wrk' is unavailable" in messages
+    assert messages.count("missing") == 1
 
 
 @pytest.mark.parametrize("lacking", ["", "chromium-headless-shell"])
 def test_any_chromium_is_installed(equipped, system, lacking):
-    result = equipped.run("setup.sh", "--tox", APT_FAILS=lacking)
-    assert result.returncode == 0
+    assert "missing" not in equipped.setup("--tox", APT_FAILS=lacking)
     assert (equipped.bin / "chromium-headless-shell").exists() is not bool(lacking)
     assert (equipped.bin / "chromium").exists() is bool(lacking)
-    assert "missing" not in result.stderr
 
 
-# Like apt-get, it installs all packages or none, starts what it installs unless told not to, and
-# makes a first database
+# Like apt-get, it installs all packages or none, starts installed services unless a policy forbids
+# it, and creates a first database
 APT = """
 case " $* " in *" $APT_FAILS "*) exit 100 ;; esac
 for package in "$@"; do
@@ -207,16 +190,15 @@ def everything_in(place):
 
 @pytest.mark.parametrize("option", ["--ladder", "--tox"])
 def test_servers_are_installed_on_request_and_not_started(equipped, system, option):
-    """Tests get a browser as well."""
-    assert "apt-get" not in equipped.run("setup.sh").stderr
-    result = equipped.run("setup.sh", option)
-    assert result.returncode == 0
+    """With --tox a browser is installed as well."""
+    assert "apt-get" not in equipped.setup()
     browser = " chromium-headless-shell fonts-dejavu-core" if option == "--tox" else ""
-    assert f"setup: apt-get install postgresql redis-server{browser}\n" in result.stderr
+    packages = f"postgresql redis-server{browser}"
+    assert f"setup: apt-get install {packages}\n" in equipped.setup(option)
     assert (equipped.bin / "clusters").read_text() == "create_main_cluster = off\n"
     assert (equipped.bin / "services").read_text() == "held initdb\nheld redis-server\n"
     assert everything_in(system) == ["etc", "etc/postgresql-common", "usr", "usr/sbin"]
-    assert equipped.run("setup.sh", option).stderr == ""
+    assert equipped.setup(option) == ""
 
 
 def test_an_existing_service_policy_is_kept(equipped, system):
@@ -226,24 +208,21 @@ def test_an_existing_service_policy_is_kept(equipped, system):
     clusters = system / "etc/postgresql-common/createcluster.d"
     clusters.mkdir(parents=True)
     (clusters / "own.conf").write_text("create_main_cluster = on\n")
-    assert equipped.run("setup.sh", "--ladder").returncode == 0
+    equipped.setup("--ladder")
     assert policy.read_text() == "#!/bin/sh\nexit 104\n"
     assert [path.name for path in clusters.iterdir()] == ["own.conf"]
 
 
-def test_servers_that_cannot_be_installed_leave_nothing_and_one_notice(equipped, system):
-    result = equipped.run("setup.sh", "--ladder", APT_FAILS="install")
-    assert result.returncode == 0
-    assert "the ladder uses SQLite" in result.stderr
-    assert "the ladder runs without its Redis cache" in result.stderr
+def test_servers_that_cannot_be_installed_leave_no_files_and_are_reported_once(equipped, system):
+    messages = equipped.setup("--ladder", APT_FAILS="install")
+    assert "the ladder uses SQLite" in messages
+    assert "the ladder runs without its Redis cache" in messages
     assert everything_in(system) == ["etc", "etc/postgresql-common", "usr", "usr/sbin"]
-    assert equipped.run("setup.sh", "--ladder").stderr == ""
+    assert equipped.setup("--ladder") == ""
 
 
 def test_without_rights_the_ladder_uses_sqlite(equipped):
-    result = equipped.run("setup.sh", "--ladder")
-    assert result.returncode == 0
-    assert "the ladder uses SQLite" in result.stderr
+    assert "the ladder uses SQLite" in equipped.setup("--ladder")
 
 
 @pytest.mark.parametrize("place", ["usr/lib/postgresql/15", "opt/homebrew/opt/postgresql@17"])
@@ -252,21 +231,20 @@ def test_postgresql_outside_the_path_is_recognised(equipped, system, place):
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    result = equipped.run("setup.sh", "--ladder")
-    assert "install postgresql" not in result.stderr
-    assert "install redis-server" in result.stderr
+    messages = equipped.setup("--ladder")
+    assert "install postgresql" not in messages
+    assert "install redis-server" in messages
 
 
-def test_a_failing_apt_is_shown_and_setup_goes_on(checkout):
+def test_setup_shows_a_failure_of_apt_and_continues(checkout):
     checkout.stub("id", "echo 0")
     checkout.stub("apt-get", '[ "$1" = --version ] || { echo could not resolve; exit 100; }')
-    result = checkout.run("setup.sh")
-    assert result.returncode == 0
-    assert "could not resolve" in result.stderr
-    assert "the embedded load tool 'fast' will be used" in result.stderr
+    messages = checkout.setup()
+    assert "could not resolve" in messages
+    assert "the embedded load tool 'fast' will be used" in messages
 
 
-def test_a_failing_pip_is_shown_and_ends_with_3(equipped):
+def test_setup_shows_a_failure_of_pip_and_ends_with_3(equipped):
     result = equipped.run("setup.sh", PIP_FAILS="1")
     assert result.returncode == 3
     assert "no such package" in result.stderr
@@ -287,14 +265,12 @@ def test_without_a_python_setup_ends_with_3(equipped, python):
     assert result.stderr.count("\n") == 1
 
 
-def test_a_missing_python_is_installed_where_that_is_allowed(equipped, system):
-    """Under the name that the distribution gives it: Debian 13 has no python3.11."""
+def test_a_missing_python_is_installed_if_that_is_allowed(equipped, system):
+    """Under the distribution's name: Debian 13 has no python3.11."""
     (equipped.bin / "python3").rename(equipped.bin / "hidden")
     copy = 'cp "$bin/hidden" "$bin/python3.13"'
     equipped.stub("apt-get", f'bin={equipped.bin}; case "$*" in *venv*) {copy} ;; esac')
-    result = equipped.run("setup.sh")
-    assert result.returncode == 0, result.stderr
-    assert "setup: apt-get install ^python3[.]1[1-9]-venv$\n" in result.stderr
+    assert "setup: apt-get install ^python3[.]1[1-9]-venv$\n" in equipped.setup()
 
 
 def test_a_checkout_that_cannot_be_written_ends_with_3(equipped):
@@ -304,15 +280,11 @@ def test_a_checkout_that_cannot_be_written_ends_with_3(equipped):
     assert result.stderr == f"setup: {equipped.root}/.setup cannot be written.\n"
 
 
-def test_two_at_once_set_up_once(equipped):
-    argv = [equipped.root / "scripts" / "setup.sh"]
-    with ExitStack() as stack:
-        both = [
-            stack.enter_context(started(argv, env=equipped.env, stderr=subprocess.PIPE))
-            for _ in range(2)
-        ]
-        messages = [process.communicate(timeout=LONG_S)[1] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
+def test_only_one_of_two_concurrent_setups_installs_packages(equipped, stack):
+    argv, options = [equipped.root / "scripts" / "setup.sh"], {"stderr": subprocess.PIPE}
+    processes = [stack.enter_context(started(argv, env=equipped.env, **options)) for _ in range(2)]
+    messages = [process.communicate(timeout=LONG_S)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
     assert "".join(messages).count("pip install") == 1
 
 
@@ -330,10 +302,10 @@ def test_a_script_runs_its_command_in_the_callers_directory(equipped, command, a
 
 
 @pytest.mark.parametrize("fails", ["", "1"])
-def test_test_script_prints_counts_and_ends_as_tox_does(equipped, fails):
-    results = equipped.root / ".tox"
-    results.mkdir()
-    (results / "junit-old.xml").write_text("<testsuites><testcase/></testsuites>")
+def test_the_test_script_prints_counts_and_ends_like_tox(equipped, fails):
+    tox_directory = equipped.root / ".tox"
+    tox_directory.mkdir()
+    (tox_directory / "junit-old.xml").write_text("<testsuites><testcase/></testsuites>")
     result = equipped.run("test.sh", "-e", "unit", TOX_FAILS=fails)
     tox, last = result.stdout.splitlines()
     assert tox == f"tox {equipped.bin} run -c {equipped.root}/tox.ini -e unit"
@@ -341,12 +313,12 @@ def test_test_script_prints_counts_and_ends_as_tox_does(equipped, fails):
     assert (result.returncode != 0) is bool(fails)
 
 
-def test_all_tests_run_several_environments_at_once(equipped):
+def test_all_tests_run_in_parallel_environments(equipped):
     tox, _ = equipped.run("test.sh").stdout.splitlines()
     assert tox.startswith(f"tox {equipped.bin} run-parallel -c {equipped.root}/tox.ini --parallel ")
 
 
-def test_tests_are_counted_and_those_that_were_run_again_are_listed(tmp_path):
+def test_tests_are_counted_and_repeated_ones_are_listed(tmp_path):
     first, second = tmp_path / "1.xml", tmp_path / "2.xml"
     first.write_text(
         '<testsuites><testsuite><testcase classname="tests.a" name="first"><properties>'
