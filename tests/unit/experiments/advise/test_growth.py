@@ -15,17 +15,6 @@ from workerlab import codec, run_store
 from workerlab.experiments.advise import growth
 from workerlab.experiments.advise.candidates import Limits, kind_of
 from workerlab.experiments.advise.command import needs_cell
-from workerlab.experiments.advise.growth import (
-    MAX_CONNECTIONS,
-    MIN_PRIVATE_BYTES,
-    PlanGrowth,
-    cpu_under_load_cells,
-    filling_connections,
-    preload_cells,
-    repeated_needs_cells,
-    route_cells,
-    stacks_cells,
-)
 from workerlab.experiments.advise.study import (
     ROUTES_ALIKE,
     AdviseRequest,
@@ -45,7 +34,7 @@ def needs_of(*requests: RequestNeed, **changes: Any) -> Needs:
 
 
 def measured_study(
-    *classes: str, private_bytes: int = 2 * MIN_PRIVATE_BYTES, sets: tuple[str, ...] = ()
+    *classes: str, private_bytes: int = 2 * growth.MIN_PRIVATE_BYTES, sets: tuple[str, ...] = ()
 ) -> Study:
     """A study with known needs."""
     request = AdviseRequest("p95<1s", 10.0, 300.0, Limits(cores=2), config_sets=sets)
@@ -62,33 +51,33 @@ def with_cells(study: Study, *cells: Cell) -> Study:
 def test_unknown_needs_are_measured_once_more() -> None:
     left_out = {"sync": NeedsUnknown("too few requests")}
     unmeasured = replace(measured_study("sync"), needs={}, left_out=left_out)
-    (cell,) = repeated_needs_cells(unmeasured)
+    (cell,) = growth.repeated_needs_cells(unmeasured)
     assert cell.server.worker_class == "sync"
-    assert not list(repeated_needs_cells(with_cells(unmeasured, cell)))
+    assert not list(growth.repeated_needs_cells(with_cells(unmeasured, cell)))
     failed = replace(unmeasured, left_out={"sync": Exclusion("it does not start")})
-    assert not list(repeated_needs_cells(failed))
+    assert not list(growth.repeated_needs_cells(failed))
 
 
 def test_preloading_is_measured_once() -> None:
     study = measured_study("gevent", "sync", "gthread")
-    (cell,) = preload_cells(study)
+    (cell,) = growth.preload_cells(study)
     assert (cell.server.worker_class, cell.server.preload) == ("sync", True)
     with_preload = replace(with_cells(study, cell), alarmed_variants=("sync",))
-    assert not list(preload_cells(with_preload))
-    assert [cell.server.preload for cell in stacks_cells(with_preload)] == [False]
+    assert not list(growth.preload_cells(with_preload))
+    assert [cell.server.preload for cell in growth.stacks_cells(with_preload)] == [False]
 
 
 @pytest.mark.parametrize(
     "study",
     [
-        measured_study("sync", private_bytes=MIN_PRIVATE_BYTES - 1),
+        measured_study("sync", private_bytes=growth.MIN_PRIVATE_BYTES - 1),
         measured_study("gevent"),
         measured_study("sync", sets=("preload_app",)),
     ],
     ids=["saves little", "patched too late", "set by the app's own file"],
 )
 def test_preloading_is_not_measured_if_it_saves_little_or_is_ruled_out(study: Study) -> None:
-    assert not list(preload_cells(study))
+    assert not list(growth.preload_cells(study))
 
 
 CHEAP, EXPENSIVE = Route("/cheap"), Route("/expensive", weight=2.0)
@@ -103,12 +92,12 @@ def test_each_route_is_measured_alone_if_cpu_is_unknown_per_request() -> None:
     plan = replace(study.plan, cells=cells)
     needs = {**study.needs, "gevent": replace(study.needs["gevent"], cpu_by_request=False)}
     study = replace(study, plan=plan, needs=needs)
-    added = tuple(route_cells(study))
+    added = tuple(growth.route_cells(study))
     assert [cell.server.worker_class for cell in added] == ["gevent", "gevent"]
     assert [lone_route(cell, plan) for cell in added] == [CHEAP, EXPENSIVE]
     assert len({Trial(cell, 1).key for cell in (*cells, *added)}) == len(cells) + len(added)
     assert [lone_route(cell, plan) for cell in plan.cells] == [None, None]
-    assert not tuple(route_cells(with_cells(study, *added)))
+    assert not tuple(growth.route_cells(with_cells(study, *added)))
 
 
 def test_a_request_of_a_mix_has_the_cpu_of_its_route() -> None:
@@ -129,24 +118,24 @@ def test_a_request_of_a_mix_has_the_cpu_of_its_route() -> None:
 
 def test_the_cpu_under_load_is_measured_once_for_classes_that_serve_many_requests() -> None:
     study = measured_study("gevent", "sync", "gthread", "tornado")
-    (cell,) = cpu_under_load_cells(study)
+    (cell,) = growth.cpu_under_load_cells(study)
     assert (cell.server.worker_class, cell.inside, cell.rate) == ("gevent", "", None)
     assert measures_cpu_under_load(cell)
     assert not any(map(measures_cpu_under_load, study.plan.cells))
-    assert not list(cpu_under_load_cells(with_cells(study, cell)))
+    assert not list(growth.cpu_under_load_cells(with_cells(study, cell)))
 
 
 def test_connections_that_saturate_the_cores() -> None:
-    light = needs_of(RequestNeed(0.05, 0.001))
-    assert filling_connections(light, 2) == 100
-    assert filling_connections(light, 2, max_in_flight=4) == 4
-    assert filling_connections(needs_of(RequestNeed(5.0, 0.001)), 2) == MAX_CONNECTIONS
+    light, lighter = needs_of(RequestNeed(0.05, 0.001)), needs_of(RequestNeed(5.0, 0.001))
+    assert growth.filling_connections(light, 2) == 100
+    assert growth.filling_connections(light, 2, max_in_flight=4) == 4
+    assert growth.filling_connections(lighter, 2) == growth.MAX_CONNECTIONS
     for need in (
         RequestNeed(0.02, 0.02),  # the app alone saturates the cores
         RequestNeed(0.05, 0.0),
         RequestNeed(0.05, 0.001, blocked_s=0.005),
     ):
-        assert filling_connections(needs_of(need), 2) is None
+        assert growth.filling_connections(needs_of(need), 2) is None
 
 
 def stub_run(monkeypatch: pytest.MonkeyPatch, study: Study) -> Plan:
@@ -169,7 +158,7 @@ def test_the_launches_that_show_a_target_have_priority(
     study = replace(study, request=replace(study.request, slo="p95<150ms"))
     plan = stub_run(monkeypatch, study)
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
-    with_launch = PlanGrowth(left_s, resumed=False).grow(Path(), plan)
+    with_launch = growth.PlanGrowth(left_s, resumed=False).grow(Path(), plan)
     (cell,) = with_launch.cells[len(plan.cells) :]
     assert (measures_cpu_under_load(cell), cell.duration_s) == (is_many, duration_s)
 
@@ -180,7 +169,7 @@ def test_the_plan_of_a_resumed_run_names_what_is_unavailable_now(
     """The stored plan names what was unavailable when the run began."""
     plan = stub_run(monkeypatch, measured_study("gevent"))
     resumed = replace(plan, unavailable={"gevent": "gevent is not installed"})
-    next_plan = PlanGrowth(250.0, resumed=True).grow(Path(), resumed)
+    next_plan = growth.PlanGrowth(250.0, resumed=True).grow(Path(), resumed)
     assert next_plan.cells[len(plan.cells) :]
     assert next_plan.unavailable == resumed.unavailable
 
@@ -201,7 +190,7 @@ def test_the_time_of_the_forecast_costs_no_launch(
 
     monkeypatch.setattr("time.monotonic", lambda: clock_s)
     monkeypatch.setattr(growth, "forecast", slow_forecast)
-    plan_growth = PlanGrowth(100.0, resumed=False)
+    plan_growth = growth.PlanGrowth(100.0, resumed=False)
     next_plan = replace(plan, details=details)
     for added_cells in (1, 2):
         run_store.update_plan(directory, next_plan)

@@ -18,26 +18,11 @@ from tests.builders.runs import recorded
 from workerlab import run_store
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.stall import requests_in_flight, whole_load
+from workerlab.experiments.lesson import texts
 from workerlab.experiments.lesson.steps import LOAD_TOOL, LessonStep, read_lesson
-from workerlab.experiments.lesson.texts import (
-    Figures,
-    StepOutcome,
-    answer,
-    law_text,
-    queue_overflowed,
-    score,
-    trial_figures,
-    trial_outcome,
-)
-from workerlab.experiments.live.terminal import (
-    CHART_COLUMNS,
-    IN_WORKER,
-    MAX_WIDTH,
-    NO_ROOM,
-    chart_lines,
-    draw,
-    requests_over_time,
-)
+from workerlab.experiments.lesson.texts import Figures, StepOutcome, trial_outcome
+from workerlab.experiments.live import terminal
+from workerlab.experiments.live.terminal import CHART_COLUMNS, IN_WORKER, MAX_WIDTH, NO_ROOM
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.model.evidence import Summary
 from workerlab.model.plan import Trial
@@ -119,7 +104,7 @@ LITTLE = "at best. By Little's law, each then takes"
     ],
 )  # fmt: skip
 def test_the_law_with_its_numbers(step: LessonStep, text: str) -> None:
-    assert law_text(step) == text
+    assert texts.law_text(step) == text
 
 
 def test_figures_of_the_explanations() -> None:
@@ -151,9 +136,9 @@ def test_random_arrivals_are_measured_from_their_scheduled_times() -> None:
 def test_the_answer_repeats_the_guess() -> None:
     step = STEPS[1]
     right, wrong = "in the kernel's accept queue", "inside a worker, behind another request"
-    assert answer(step, 1) == f"You guessed b) {right}. That is right."
-    assert answer(step, 2) == f"You guessed c) {wrong}. The answer is b) {right}."
-    assert answer(step, None) == f"The answer: b) {right}."
+    assert texts.answer(step, 1) == f"You guessed b) {right}. That is right."
+    assert texts.answer(step, 2) == f"You guessed c) {wrong}. The answer is b) {right}."
+    assert texts.answer(step, None) == f"The answer: b) {right}."
 
 
 def picture(**changes: Any) -> list[str]:
@@ -161,7 +146,7 @@ def picture(**changes: Any) -> list[str]:
         "at_s": 3.2, "connections": 8, "busy": (1, 1, 1, 0), "slots": 4, "queue": 4,
         "answered": 9, "requests": 32, "accepts_first": False,
     }  # fmt: skip
-    return draw(**{**values, **changes})
+    return terminal.draw(**{**values, **changes})
 
 
 @cache
@@ -191,7 +176,7 @@ def test_the_outcome_of_a_stalled_load_covers_the_whole_load() -> None:
 
 def test_the_outcome_of_a_full_queue_includes_drops_idle_slots_and_extremes() -> None:
     cell, facts = overflow_run()
-    assert queue_overflowed(facts)
+    assert texts.queue_overflowed(facts)
     comparison, overflow, idle, extremes = trial_outcome(STEPS[4], cell, facts)
     assert comparison.startswith(
         "Measured over 3.25 s, in which each of 16 clients had a request in flight: 19.1 requests/s"
@@ -214,9 +199,9 @@ def test_figures_of_a_full_queue_satisfy_littles_law(name: str) -> None:
     in the whole load, since fewer clients are left at its end."""
     products = []
     for cell, facts in recorded_cells(name):
-        if not queue_overflowed(facts) or facts.connections != 16:
+        if not texts.queue_overflowed(facts) or facts.connections != 16:
             continue
-        figures, whole = trial_figures(cell, facts), whole_load(facts)
+        figures, whole = texts.trial_figures(cell, facts), whole_load(facts)
         products.append(figures.rps * figures.response_s)
         assert requests_in_flight(facts).inside_s(whole) / whole.length_s < 15
     assert products == [pytest.approx(16, rel=0.03)]
@@ -224,7 +209,7 @@ def test_figures_of_a_full_queue_satisfy_littles_law(name: str) -> None:
 
 def test_the_outcome_of_a_queue_that_is_long_enough() -> None:
     cell, facts = overflow_run(backlog=2048)
-    assert not queue_overflowed(facts)
+    assert not texts.queue_overflowed(facts)
     comparison, parts = trial_outcome(STEPS[3], cell, facts)
     assert comparison.startswith("Measured over ")
     assert ", in which each of 16 clients had a request in flight: " in comparison
@@ -234,7 +219,7 @@ def test_the_outcome_of_a_queue_that_is_long_enough() -> None:
 def test_requests_over_time_count_every_client_in_every_column() -> None:
     """In a closed loop, each of the 16 clients has a request until none is left to send."""
     _, facts = overflow_run()
-    requests = requests_over_time(facts, CHART_COLUMNS)
+    requests = terminal.requests_over_time(facts, CHART_COLUMNS)
     in_app, _, queued, no_room = rows = tuple(requests.rows.values())
     assert list(requests.rows) == ["in the app", IN_WORKER, "accept queue", NO_ROOM]
     assert {len(row) for row in rows} == {len(in_app)}
@@ -252,22 +237,22 @@ def test_requests_over_time_count_every_client_in_every_column() -> None:
 
 def test_requests_over_time_in_few_columns_and_of_missing_data() -> None:
     _, facts = overflow_run()
-    requests = requests_over_time(facts, 10)
+    requests = terminal.requests_over_time(facts, 10)
     assert len(requests.rows["in the app"]) <= 10
     untimed = replace(facts, measurement=replace(facts.measurement, timings=()))
-    assert requests_over_time(untimed, 10) is None
+    assert terminal.requests_over_time(untimed, 10) is None
     unsampled = replace(facts.data, observations=replace(facts.data.observations, queue=()))
-    assert requests_over_time(replace(facts, data=unsampled, derived={}), 10) is None
+    assert terminal.requests_over_time(replace(facts, data=unsampled, derived={}), 10) is None
 
 
 def test_a_chart_has_a_digit_per_column() -> None:
     rows = {"in the app": (4, 4, 0, 4, 4, 4, 4, 4, 4, 4, 4), "accept queue": (12, *[3] * 10)}
-    assert chart_lines(rows, 0.5) == [
+    assert terminal.chart_lines(rows, 0.5) == [
         "  in the app      44.44444444",
         "  accept queue    +3333333333",
         "  second          0         5",
     ]
-    longest = chart_lines({"x": [1] * CHART_COLUMNS}, 0.25)
+    longest = terminal.chart_lines({"x": [1] * CHART_COLUMNS}, 0.25)
     assert all(len(line) <= MAX_WIDTH for line in longest)
 
 
@@ -286,11 +271,11 @@ def test_a_row_of_the_table_and_the_score() -> None:
     skipped_row = StepOutcome(step, skipped=True).row(step.letters)
     assert skipped_row[1:] == (None, "b", "4/s, 2.00 s", "skipped")
     assert StepOutcome(step).row(step.letters)[-1] == "-"  # nothing could be measured
-    assert score([result, StepOutcome(step, 1), StepOutcome(step)]) == "1 of 2 guesses was right."
-    assert score([StepOutcome(step, 1), StepOutcome(step, 0, skipped=True)]) == (
-        "1 of 1 guess was right."
-    )
-    assert score([StepOutcome(step)]) == ""
+    outcomes = [result, StepOutcome(step, 1), StepOutcome(step)]
+    assert texts.score(outcomes) == "1 of 2 guesses was right."
+    outcomes = [StepOutcome(step, 1), StepOutcome(step, 0, skipped=True)]
+    assert texts.score(outcomes) == "1 of 1 guess was right."
+    assert texts.score([StepOutcome(step)]) == ""
 
 
 def test_the_picture_of_a_saturated_server() -> None:
