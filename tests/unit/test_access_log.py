@@ -19,8 +19,8 @@ DATE = "[10/Oct/2025:13:55:36 +0200]"
 AGENT = '"-" "Mozilla/5.0 (X11; Linux x86_64; rv:131.0) Gecko/20100101 Firefox/131.0"'
 
 
-def line(request: str, status: int = 200, before: str = "203.0.113.9 - -", after: str = "") -> str:
-    return f'{before} {DATE} "{request}" {status} 2326{after}\n'
+def line(request: str, status: int = 200, client: str = "203.0.113.9 - -", extra: str = "") -> str:
+    return f'{client} {DATE} "{request}" {status} 2326{extra}\n'
 
 
 def get(path: str, status: int = 200) -> str:
@@ -42,11 +42,11 @@ def mix(directory: Path, *lines: str) -> dict[str, float]:
     "entry",
     [
         line("GET /cart HTTP/1.1"),
-        line("GET /cart HTTP/1.1", after=f" {AGENT}"),
-        line("GET /cart HTTP/2.0", before="2001:db8::8a2e:370:7334 - -"),
-        line("GET /cart HTTP/3", before="shop.example:443 203.0.113.9 - alice"),
-        line("GET /cart HTTP/1.0", before='"203.0.113.9, 10.0.0.1" - "alice smith"'),
-        line("GET /cart HTTP/1.1", after=r' "http://a.b/\"x\"" "curl \"8\"" 0.012 backend-3'),
+        line("GET /cart HTTP/1.1", extra=f" {AGENT}"),
+        line("GET /cart HTTP/2.0", client="2001:db8::8a2e:370:7334 - -"),
+        line("GET /cart HTTP/3", client="shop.example:443 203.0.113.9 - alice"),
+        line("GET /cart HTTP/1.0", client='"203.0.113.9, 10.0.0.1" - "alice smith"'),
+        line("GET /cart HTTP/1.1", extra=r' "http://a.b/\"x\"" "curl \"8\"" 0.012 backend-3'),
         line("GET http://shop.example:8080/cart HTTP/1.1"),
         line("GET /cart?token=secret&q=1 HTTP/1.1"),
         line("GET /cart HTTP/1.1").replace(" 2326", " -"),
@@ -58,8 +58,8 @@ def test_lines_of_both_formats_are_read(tmp_path: Path, entry: str) -> None:
 
 
 def test_addresses_users_agents_and_queries_are_not_kept(tmp_path: Path) -> None:
-    before = "203.0.113.9 - alice"
-    entry = line("GET /cart?token=secret HTTP/1.1", before=before, after=f" {AGENT}")
+    client = "203.0.113.9 - alice"
+    entry = line("GET /cart?token=secret HTTP/1.1", client=client, extra=f" {AGENT}")
     result = repr(mix_of_log(write_log(tmp_path, entry)))
     assert not re.findall(r"203\.0|alice|Mozilla|token|secret", result)
 

@@ -46,14 +46,14 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(argv: list[str], capsys: pytest.CaptureFixture[str], here: Path) -> str:
     """The sentence with which the command refuses these arguments."""
-    before = sorted(here.rglob("*"))
+    files = sorted(here.rglob("*"))
     code = main(argv)
     output = capsys.readouterr()
     assert (code, output.out) == (2, ""), output.err
     assert output.err.endswith("\n")
     (line,) = output.err.splitlines()
     assert line.startswith("workerlab: ")
-    assert sorted(here.rglob("*")) == before
+    assert sorted(here.rglob("*")) == files
     return line.removeprefix("workerlab: ")
 
 
@@ -381,12 +381,12 @@ def test_each_of_several_versions_has_its_own_run(
 
 
 def test_every_version_runs_under_every_interpreter() -> None:
-    other = shutil.which("sh")
-    argv = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--python", f"{sys.executable},{other}"]
+    shell = shutil.which("sh")
+    argv = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--python", f"{sys.executable},{shell}"]
     runs = [(options.python, options.gunicorn) for _, options in in_turn(parse(argv))]
     assert runs == [
         ((python,), (version,))
-        for python in (sys.executable, other)
+        for python in (sys.executable, shell)
         for version in ("25.3.0", "27.0.1")
     ]
     (axes,) = in_turn(parse(["sweep", "sync", "4", "--gunicorn", "25.3.0,27.0.1"]))

@@ -148,13 +148,13 @@ def test_an_invalid_table_is_refused_and_nothing_is_started(
     shop: Path, capsys: pytest.CaptureFixture[str], text: str, part: str
 ) -> None:
     shop.joinpath("pyproject.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
-    before = sorted(shop.rglob("*"))
+    files = sorted(shop.rglob("*"))
     assert main([*SWEEP, "--tool", "fast"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"workerlab: {shop / 'pyproject.toml'}")
     assert part in err
-    assert sorted(shop.rglob("*")) == before
+    assert sorted(shop.rglob("*")) == files
 
 
 @pytest.mark.parametrize(

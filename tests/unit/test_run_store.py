@@ -121,10 +121,10 @@ def test_the_code_of_servers_is_copied(run: Path) -> None:
 
 
 def test_a_directory_that_is_not_empty_is_refused(run: Path) -> None:
-    before = sorted(run.rglob("*"))
+    files = sorted(run.rglob("*"))
     with pytest.raises(UsageError, match="--out"):
         store.create(run, PLAN, ENVIRONMENT)
-    assert sorted(run.rglob("*")) == before
+    assert sorted(run.rglob("*")) == files
 
 
 def test_a_trial_that_began_but_did_not_end_was_interrupted(run: Path) -> None:

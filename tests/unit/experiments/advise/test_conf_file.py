@@ -156,9 +156,9 @@ def test_the_evidence_is_above_the_worker_class(own: str) -> None:
     [
         ("", None, True),
         ("", "app", False),
-        ("from beside import TIMEOUT\ntimeout = TIMEOUT\n", None, True),
-        ("from beside import TIMEOUT\ntimeout = TIMEOUT\n", "app", False),
-        ("chdir = 'app'\nfrom beside import TIMEOUT\n", ".", True),
+        ("from limits import TIMEOUT\ntimeout = TIMEOUT\n", None, True),
+        ("from limits import TIMEOUT\ntimeout = TIMEOUT\n", "app", False),
+        ("chdir = 'app'\nfrom limits import TIMEOUT\n", ".", True),
         ("import os\nchdir = os.path.dirname(__file__)\n", "", True),
     ],
 )
@@ -168,8 +168,8 @@ def test_gunicorn_finds_the_app_wherever_it_is_started(
     """The file has an absolute chdir only if Gunicorn may be started anywhere."""
     app = tmp_path / "app"
     app.mkdir()
-    (app / "beside.py").write_text("TIMEOUT = 77\n")
-    (app / "shop.py").write_text("import beside\n\ndef app(environ, start_response): ...\n")
+    (app / "limits.py").write_text("TIMEOUT = 77\n")
+    (app / "shop.py").write_text("import limits\n\ndef app(environ, start_response): ...\n")
     own_file = OwnFile(own, str(app / "own.py"), ("chdir",) if "chdir" in own else ())
     directory = None if starts_in is None else starts_in and str((tmp_path / starts_in).resolve())
     configured = replace(server("sync"), app=App("shop:app", str(app)))

@@ -183,7 +183,7 @@ SERVERS = st.builds(
     ServerSettings,
     worker_class=st.sampled_from(("sync", "gthread", "eventlet", "gevent", "tornado", "uvicorn")),
     workers=st.integers(1, 16), threads=st.integers(1, 64), backlog=st.integers(1, 4096),
-    worker_connections=st.integers(64, 2000),  # no fewer than threads, which could not be filled
+    worker_connections=st.integers(64, 2000),  # at least as many as threads
 )  # fmt: skip
 LOADS = st.builds(
     LoadSettings,

@@ -50,11 +50,11 @@ def test_the_law_follows_from_the_settings(step: LessonStep) -> None:
 def test_each_step_changes_one_thing() -> None:
     """Each step differs from the step it is compared with in class, connections or backlog."""
     for later, earlier in {1: 0, 2: 1, 3: 1, 4: 3}.items():
-        before, after = (
+        earlier_values, later_values = (
             (step.cell.concurrency, step.cell.server.worker_class, step.cell.server.backlog)
             for step in (STEPS[earlier], STEPS[later])
         )
-        assert sum(map(ne, before, after)) == 1, STEPS[later].title
+        assert sum(map(ne, earlier_values, later_values)) == 1, STEPS[later].title
     assert {step.cell.tool for step in STEPS} == {LOAD_TOOL}
 
 
