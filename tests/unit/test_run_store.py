@@ -30,22 +30,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PLAN = plan()
 ENVIRONMENT: dict[str, Any] = {"cpu": None, "cores": 2}
 FULL = Record(
-    key="sync-c4",
-    fault=None,
-    lone_s=(1.001, 1.002),
-    load_start_ns=1 << 60,
-    load_end_ns=(1 << 60) + 1,
-    start_s=0.2,
-    warmup_s=1.5,
-    stop_s=0.1,
-    planned_requests=21,
-    planned_duration_s=6.0,
-    argv=("ab", "-n", "21"),
-    exit_code=-9,
-    worker_pids=(10, 11),
+    key="sync-c4", fault=None, lone_s=(1.001, 1.002),
+    load_start_ns=1 << 60, load_end_ns=(1 << 60) + 1, start_s=0.2, warmup_s=1.5, stop_s=0.1,
+    planned_requests=21, planned_duration_s=6.0, argv=("ab", "-n", "21"), exit_code=-9,
+    worker_pids=(10, 11), warnings=(stored(WorkersNotWarmedUp(1)),),
     proof={"gunicorn": "25.3.0", "patched": None, "versions": {"h11": "1"}},
-    warnings=(stored(WorkersNotWarmedUp(1)),),
-)
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -108,15 +98,13 @@ def test_a_new_run_has_no_records(run: Path) -> None:
 def test_the_code_of_servers_is_copied(run: Path) -> None:
     """Servers run from the copy, in interpreters without this checkout."""
     code = run / "code"
-    names = {path.name for path in code.iterdir()}
-    in_servers = {
-        *("app_kind.py", "boot.py", "costs.py", "families.py", "gunicorn_conf.py", "heartbeat.py"),
-        *("inspected.py", "maps.py", "probe.py", "stacks.py", "waits.py"),
-    }
-    assert names == {"apps", "configs", "alone"} | in_servers
-    assert (code / "alone" / "workerlab_app.py").is_file()
-    assert (code / "apps" / "sleep_wsgi.py").is_file()
-    assert (code / "configs" / "gevent.py").is_file()
+    assert {path.name for path in code.iterdir()} == {
+        "alone", "apps", "configs", "app_kind.py", "boot.py", "costs.py", "families.py",
+        "gunicorn_conf.py", "heartbeat.py", "inspected.py", "maps.py", "probe.py", "stacks.py",
+        "waits.py",
+    }  # fmt: skip
+    for name in ("alone/workerlab_app.py", "apps/sleep_wsgi.py", "configs/gevent.py"):
+        assert (code / name).is_file()
     assert not list(code.rglob("__pycache__"))
 
 
