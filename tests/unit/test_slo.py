@@ -105,7 +105,7 @@ def test_quotes_are_suggested_only_if_the_shell_may_have_redirected() -> None:
         assert "quote it" not in str(error.value)
 
 
-def terms(
+def term_strategy(
     metrics: Iterable[str], operators: list[str], max_limit: float
 ) -> st.SearchStrategy[Term]:
     limits = st.floats(0, max_limit, exclude_min=True)
