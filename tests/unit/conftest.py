@@ -1,7 +1,5 @@
 """Fixtures of the unit tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Access logs: the requests of a mix, and the lines that are left out."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Command lines; invalid ones end with one sentence and exit code 2, and start nothing."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,8 +1,6 @@
 """The corpus without servers: its scenarios are consistent, and its recorded runs are diagnosed by
 the current rules. To record them: `python -m tests.diagnosis.run --record`."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """Files, modules and options named in README and docs exist."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import re

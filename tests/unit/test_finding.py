@@ -1,7 +1,5 @@
 """Findings: a sentence must match the fields of its class, or the import fails."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

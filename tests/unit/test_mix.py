@@ -1,7 +1,5 @@
 """Mix files: their syntax and their errors."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

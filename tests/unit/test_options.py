@@ -1,7 +1,5 @@
 """Options of a command as a typed record, and its command line."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest

@@ -1,7 +1,5 @@
 """Plans and their trials: requests, order, duration and the size of span maps."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

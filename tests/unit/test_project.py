@@ -1,7 +1,5 @@
 """`[tool.workerlab]` of a project's pyproject.toml: defaults of options."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

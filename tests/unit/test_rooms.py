@@ -1,7 +1,5 @@
 """Rules between packages beyond their imports, which are contracts in pyproject.toml."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The run directory: no finished trial is lost, and damage is reported."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

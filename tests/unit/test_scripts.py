@@ -3,8 +3,6 @@
 tests/packaging runs setup.sh without stubs.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import shutil

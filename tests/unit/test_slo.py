@@ -1,7 +1,5 @@
 """The syntax of targets: valid targets, and the errors of invalid ones."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

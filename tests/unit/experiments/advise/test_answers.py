@@ -1,7 +1,5 @@
 """The sentences of `advise`, which omit unknown values."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

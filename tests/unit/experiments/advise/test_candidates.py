@@ -1,7 +1,5 @@
 """Which servers are considered, within the limits of machine and app."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

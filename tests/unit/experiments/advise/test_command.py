@@ -1,7 +1,5 @@
 """The first plan of `advise`, from its command line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

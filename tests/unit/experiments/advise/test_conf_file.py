@@ -1,7 +1,5 @@
 """The gunicorn.conf.py that `advise` writes, as Gunicorn reads it."""
 
-from __future__ import annotations
-
 import ast
 import os
 import runpy

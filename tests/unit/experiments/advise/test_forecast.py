@@ -1,7 +1,5 @@
 """Forecasts of candidates at any rate and for any target."""
 
-from __future__ import annotations
-
 import pytest
 
 from workerlab import slo

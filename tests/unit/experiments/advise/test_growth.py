@@ -1,7 +1,5 @@
 """Cells that a run of `advise` adds to its plan."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """The search in simulated worlds: each candidate's p95 follows from its capacity, and launches
 scatter around it."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping

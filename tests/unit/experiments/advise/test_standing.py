@@ -1,7 +1,5 @@
 """Conclusions from launches about errors, and about a quantile at a step of the distribution."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

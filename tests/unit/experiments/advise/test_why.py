@@ -1,7 +1,5 @@
 """Why a launch missed the target, and when the server is not the reason."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

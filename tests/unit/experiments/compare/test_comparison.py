@@ -1,7 +1,5 @@
 """Whether A and B differ: few false alarms, and real changes are detected."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The document of a comparison: where time changed, whether limits are met, how to continue."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Limits on a change: their syntax and their outcomes."""
 
-from __future__ import annotations
-
 import pytest
 
 from workerlab.experiments.compare.comparison import METRICS, Change, judge

@@ -1,7 +1,5 @@
 """Two saved runs as a page."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

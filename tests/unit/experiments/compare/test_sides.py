@@ -1,7 +1,5 @@
 """The sides A and B, from the command line."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

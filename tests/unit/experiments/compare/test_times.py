@@ -1,7 +1,5 @@
 """The distribution of a launch's response times, as reported by its load tool."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

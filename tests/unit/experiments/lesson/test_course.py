@@ -1,7 +1,5 @@
 """What the lesson shows on the live page, and in which phase."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The settings of a server and a load, and the law for them."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The lesson file: the bundled one, and the errors of invalid ones."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

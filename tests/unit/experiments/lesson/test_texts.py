@@ -1,7 +1,5 @@
 """The lesson's texts about a step, and the pictures of a running step, without a server."""
 
-from __future__ import annotations
-
 import struct
 from functools import cache, partial
 from operator import ne
