@@ -190,9 +190,6 @@ def test_bad_input_of_other_commands(
     assert part in refused(arguments, capsys, here)
 
 
-# --- the machine's limits -------------------------------------------------------------------
-
-
 def test_open_files_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "raise_file_limit", lambda: 1000)
     preflight.check_levels([4, 1000 - preflight.SPARE_FILES])
@@ -214,9 +211,6 @@ def test_the_soft_limit_of_open_files_is_raised() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     preflight.check_levels([min(500, hard - preflight.SPARE_FILES)])
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
-
-
-# --- good input -----------------------------------------------------------------------------
 
 
 def test_paths_are_relative_to_the_caller(here: Path) -> None:
@@ -262,8 +256,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert ending.value.code == 0
     assert capsys.readouterr().out == f"workerlab {__version__}\n"
 
-
-# --- separate processes ---------------------------------------------------------------------
 
 ROOT = Path(__file__).resolve().parents[2]
 # Slow imports that --help does not need

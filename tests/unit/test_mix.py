@@ -128,9 +128,6 @@ def test_quoted_values_round_trip(
     )
 
 
-# --- the options ----------------------------------------------------------------------------
-
-
 def test_options_of_a_single_request_make_no_mix() -> None:
     assert requested_mix(RequestOptions(path="/", header=[("A", "b")])) == ((), ())
 

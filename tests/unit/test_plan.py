@@ -33,9 +33,6 @@ LONE_S = st.floats(1e-4, 600)
 A_CELL = plans(CELLS.map(lambda cell: (cell,)))
 
 
-# --- load and duration ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("requests", "concurrency", "slots", "lone_s", "ideal"),
     [
@@ -128,9 +125,6 @@ def test_a_map_has_room_for_all_requests_of_one_worker(sweep: Plan, lone_s: floa
         assert records_for(sweep, cell) >= 100_000
 
 
-# --- order ----------------------------------------------------------------------------------
-
-
 @given(AXES)
 def test_a_product_has_every_cell_of_its_axes_once(axes: dict[str, Any]) -> None:
     cells = product(**axes)
@@ -167,8 +161,6 @@ def test_repeated_trials_are_in_random_order() -> None:
 def test_a_plan_round_trips(sweep: Plan) -> None:
     assert codec.decode(codec.encode(sweep), Plan) == sweep
 
-
-# --- from arguments to a plan ---------------------------------------------------------------
 
 MakePlan = Callable[..., Plan]
 

@@ -128,9 +128,6 @@ def test_the_newest_record_of_a_trial_counts(run: Path) -> None:
     assert store.load(run).records == {"a": Record("a", None), FULL.key: FULL}
 
 
-# --- torn lines -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("records", [(), (FULL,)], ids=["first", "last"])
 def test_a_torn_line_is_ignored_and_removed_by_the_next_writer(
     run: Path, records: tuple[Record, ...]
@@ -148,8 +145,6 @@ def test_a_torn_line_is_ignored_and_removed_by_the_next_writer(
     write_records(run, Record("next", None))
     assert list(store.load(run).records) == [*names, "next"]
 
-
-# --- two writers ----------------------------------------------------------------------------
 
 WRITER = """
 import sys
@@ -177,9 +172,6 @@ def test_a_killed_writer_releases_the_run(run: Path) -> None:
         other.kill()
     write_records(run, FULL)
     assert list(store.load(run).records) == ["other", FULL.key]
-
-
-# --- not a run ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["", "{", "no run", "\0", "\udcff", "[]", "1", "null", '"text"'])
@@ -246,8 +238,6 @@ def test_a_damaged_line_in_the_middle_is_refused(run: Path, line: str) -> None:
     with pytest.raises(UsageError, match="line 2"):
         store.load(run)
 
-
-# --- full disks -----------------------------------------------------------------------------
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 

@@ -207,9 +207,6 @@ def test_an_invalid_file_ends_the_command_before_anything_is_started(
     assert "other.toml is not a file" in capsys.readouterr().err
 
 
-# --- the bundled lesson ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("step", read_lesson().steps, ids=lambda step: step.title)
 def test_the_texts_of_the_bundled_lesson(step: LessonStep) -> None:
     """ASCII only; three sentences of explanation, and one sentence for each reaction."""
