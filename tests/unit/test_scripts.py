@@ -120,13 +120,14 @@ def test_an_incomplete_environment_is_created_again(equipped):
         assert equipped.setup() == "", damage
 
 
-def test_without_rights_the_embedded_tool_is_announced_once(checkout):
+def test_without_rights_the_embedded_tool_and_sqlite_are_announced_once(checkout):
     checkout.stub("apt-get", "echo must not run >&2")
     messages = checkout.setup()
     assert "the embedded load tool 'fast' will be used" in messages
     assert "'--tool wrk' is unavailable" in messages
     assert "must not run" not in messages
     assert checkout.setup() == ""
+    assert "the ladder uses SQLite" in checkout.setup("--ladder")
 
 
 def test_with_sudo_the_tools_are_installed(checkout, system):
@@ -217,10 +218,6 @@ def test_servers_that_cannot_be_installed_leave_no_files_and_are_reported_once(e
     assert "the ladder runs without its Redis cache" in messages
     assert everything_in(system) == ["etc", "etc/postgresql-common", "usr", "usr/sbin"]
     assert equipped.setup("--ladder") == ""
-
-
-def test_without_rights_the_ladder_uses_sqlite(equipped):
-    assert "the ladder uses SQLite" in equipped.setup("--ladder")
 
 
 @pytest.mark.parametrize("place", ["usr/lib/postgresql/15", "opt/homebrew/opt/postgresql@17"])

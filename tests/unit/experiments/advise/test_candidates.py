@@ -15,12 +15,14 @@ ALL = [kind_of(name, App()) for name in CLASSES]
     [
         *((Limits(cores), {2 * cores + 1}) for cores in (1, 2, 4, 8, 12)),  # the rule of thumb
         (Limits(2, max_workers=12), {5, 8, 12}),  # up to --max-workers
+        (Limits(8, max_workers=3), {3}),
     ],
 )
 def test_candidates_of_every_class_have_these_workers(limits: Limits, workers: set[int]) -> None:
     for kind in ALL:
-        servers = candidates([kind], limits)
-        assert workers <= {server.workers for server in servers}, kind.worker_class
+        counts = {server.workers for server in candidates([kind], limits)}
+        assert workers <= counts, kind.worker_class
+        assert limits.max_workers is None or max(counts) == limits.max_workers
 
 
 def test_half_a_core_has_a_worker() -> None:
@@ -38,11 +40,6 @@ def test_an_app_that_is_not_thread_safe_gets_more_workers() -> None:
     safe, unsafe = (candidates(ALL, Limits(2, thread_safe=flag)) for flag in (True, False))
     assert {server.worker_class for server in unsafe} == {"sync", "tornado"}
     assert max(server.workers for server in unsafe) > max(server.workers for server in safe)
-
-
-def test_workers_are_limited_to_max_workers() -> None:
-    servers = candidates(ALL, Limits(8, max_workers=3))
-    assert max(server.workers for server in servers) == 3
 
 
 def test_each_version_has_the_same_candidates() -> None:

@@ -36,21 +36,14 @@ def bursts(rng: random.Random) -> float:
 def launch(rng: random.Random, noise: Noise, slowdown: float = 1.0, failed: float = 0.0) -> Launch:
     response_s = 0.1 * noise(rng) * slowdown
     return {
-        "throughput_rps": 8 / response_s,
-        "response_p50_s": response_s,
-        "response_p95_s": 1.2 * response_s * quiet(rng),
-        "cpu_s": 0.09 * noise(rng) * slowdown,
-        "memory_bytes": 5e7 * quiet(rng),
-        "start_s": 0.6 * noise(rng),
-        "stop_s": 0.2 * noise(rng),
-        "failed": failed,
-        "response_s": response_s,
-        "connect_s": 0.001 * noise(rng),
-        "accept_queue_s": 0.01 * noise(rng),
-        "in_worker_s": 0.001 * noise(rng),
-        "service_s": 0.088 * noise(rng) * slowdown,
-        "transfer_s": 0.001,
-    }
+        "throughput_rps": 8 / response_s, "failed": failed,
+        "response_p50_s": response_s, "response_p95_s": 1.2 * response_s * quiet(rng),
+        "cpu_s": 0.09 * noise(rng) * slowdown, "memory_bytes": 5e7 * quiet(rng),
+        "start_s": 0.6 * noise(rng), "stop_s": 0.2 * noise(rng),
+        "response_s": response_s, "connect_s": 0.001 * noise(rng),
+        "accept_queue_s": 0.01 * noise(rng), "in_worker_s": 0.001 * noise(rng),
+        "service_s": 0.088 * noise(rng) * slowdown, "transfer_s": 0.001,
+    }  # fmt: skip
 
 
 def compare(
