@@ -11,14 +11,8 @@ from msgspec.structs import replace
 from tests.builders.analysis import SYNC, derived, evidence
 from tests.builders.runs import recorded
 from workerlab import run_store
-from workerlab.experiments.advise.answers import (
-    HighestRate,
-    RateBroken,
-    RateKept,
-    RunningCost,
-    cautions,
-    exclusions,
-)
+from workerlab.experiments.advise import answers
+from workerlab.experiments.advise.answers import RateBroken, RateKept
 from workerlab.experiments.advise.candidates import Limits
 from workerlab.experiments.advise.document import ConfigurationFile, document, write_file
 from workerlab.experiments.advise.standing import TermBound
@@ -36,7 +30,7 @@ SENTENCES = {
 
 
 def test_an_unmeasured_cost_is_omitted() -> None:
-    cost = RunningCost(
+    cost = answers.RunningCost(
         rate_rps=50.0, cores=0.03, memory_bytes=50 << 20, start_s=0.23, stop_s=0.428,
         slow_stop=None, preload_bytes=None, preload_workers=None,
     )  # fmt: skip
@@ -72,7 +66,7 @@ CLOSE = RateBroken(
 def test_the_highest_rate_names_the_passing_and_the_failing_rate(
     kept: RateKept | None, broken: RateBroken | None, remark: str, answer: str
 ) -> None:
-    assert str(HighestRate(kept, broken, None, remark)) == answer
+    assert str(answers.HighestRate(kept, broken, None, remark)) == answer
 
 
 @pytest.mark.parametrize(
@@ -110,14 +104,15 @@ def test_excluded_classes_are_grouped_by_reason() -> None:
     search = SimpleNamespace(study=study, servers=servers, has_forecast=True)
     limits = Limits(cores=2, thread_safe=False)
     result: Any = SimpleNamespace(study=study, search=search, limits=limits)
-    assert list(map(str, exclusions(result))) == [
+    assert list(map(str, answers.exclusions(result))) == [
         "Left out sync and gthread: it does not start; see a.",
         "Left out gevent: the needs of requests are unknown: too few requests.",
         "Left out uvicorn: uvicorn is not installed.",
         "Left out asgi: no settings satisfy --not-thread-safe.",
     ]
     study.needs = {}  # no class could serve the app, and installing uvicorn would not help
-    assert [answer.classes for answer in exclusions(result)] == [("sync", "gthread"), ("gevent",)]
+    failed = [answer.classes for answer in answers.exclusions(result)]
+    assert failed == [("sync", "gthread"), ("gevent",)]
 
 
 def test_overridden_settings_are_named(tmp_path: Path) -> None:
@@ -155,8 +150,8 @@ def launch(slowdown_s: float) -> Any:
 
 def test_an_app_that_slows_down_in_most_launches_is_reported() -> None:
     steady, slowing = launch(0.0), launch(0.0025)
-    assert list(cautions([steady, steady, steady], 50.0)) == []
-    assert list(cautions([steady, steady, slowing], 50.0)) == []
-    (caution,) = map(str, cautions([steady, slowing, slowing], 50.0))
+    assert list(answers.cautions([steady, steady, steady], 50.0)) == []
+    assert list(answers.cautions([steady, steady, slowing], 50.0)) == []
+    (caution,) = map(str, answers.cautions([steady, slowing, slowing], 50.0))
     assert caution.startswith("Service times drift: 1")
     assert caution.endswith("; seen in 2 of 3 launches.")

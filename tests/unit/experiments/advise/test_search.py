@@ -15,12 +15,7 @@ from msgspec.structs import asdict, replace
 from workerlab import slo
 from workerlab.analysis.checks import NothingAnswered
 from workerlab.analysis.load_tool import Ceiling
-from workerlab.experiments.advise.answers import (
-    highest_rate,
-    met_between,
-    no_recommendation,
-    recommendation,
-)
+from workerlab.experiments.advise import answers
 from workerlab.experiments.advise.candidates import Expected, Limits, candidates, kind_of
 from workerlab.experiments.advise.command import needs_cell
 from workerlab.experiments.advise.result import AdviseResult, ToolShortage, limit_of, result_of
@@ -152,7 +147,7 @@ class World:
 @pytest.fixture(autouse=True)
 def simulated_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated launches have a p95 but no requests to compute it from."""
-    from workerlab.experiments.advise import answers, result, search, standing
+    from workerlab.experiments.advise import result, search, standing
 
     for module in (standing, search):
         monkeypatch.setattr(module, "value_of", lambda _, requests: requests.p95_s)
@@ -551,7 +546,7 @@ def test_a_rate_beyond_slots_and_cores_has_no_expected_time_and_needs_no_budget(
     for bound_rps, is_possible in ((TARGET_RPS, True), (TARGET_RPS - 1, False)):
         world.forecast(bound_rps=bound_rps, central=Summary(p95=9.0), highest_rps=40.0)
         result = world.result()
-        answer = no_recommendation(result)
+        answer = answers.no_recommendation(result)
         assert result.outcome == "unfinished"
         assert {row.expected.central.p95 for row in result.rows} == {9.0 if is_possible else None}
         assert (answer.run is not None) == is_possible
@@ -592,7 +587,7 @@ def test_only_the_servers_own_discarded_launches_leave_its_highest_rate_open() -
     for candidate in (other, server):
         world.launch(NextLaunch(candidate, 1.2 * TARGET_RPS, 1))
         world.launches[-1].discard_reason = DISTURBED
-        (rate,) = highest_rate(world.result())
+        (rate,) = answers.highest_rate(world.result())
         remarks.append(str(rate.remark))
     assert "discarded" not in remarks[0]
     assert "1 launch there had to be discarded" in remarks[1]
@@ -607,7 +602,7 @@ def test_the_targets_rate_passes_only_if_the_target_is_met() -> None:
     result = world.result()
     assert result.server == server
     assert result.standing.word == "not shown yet"
-    (rate,) = highest_rate(result)
+    (rate,) = answers.highest_rate(result)
     assert not rate.kept.is_confirmed
     rows = {row.server.key: row for row in result.rows}
     assert [row.reach.passing_rps for row in (rows[server.key], rows[uneven.key])] == [None, None]
@@ -621,7 +616,8 @@ def test_launches_that_are_too_uneven_are_not_too_few() -> None:
     world.add_launches(server, {TARGET_RPS: MAX_LAUNCHES // 2 * (0.218, 0.263)})
     result = world.result()
     assert (result.server, result.reach.passing_rps) == (server, TARGET_RPS)
-    assert "in launches that differ too much to confirm it, at 50 req" in str(*highest_rate(result))
+    sentence = str(*answers.highest_rate(result))
+    assert "in launches that differ too much to confirm it, at 50 req" in sentence
 
 
 def test_a_run_stopped_while_needs_were_measured_is_unfinished() -> None:
@@ -641,7 +637,7 @@ def test_a_search_that_noise_ended_names_noise_rather_than_the_budget() -> None:
     world.run(until=lambda _: world.search().winner() is not None)
     world.noisy = 1.0
     world.run()
-    answer = recommendation(world.result())
+    answer = answers.recommendation(world.result())
     assert answer.condition == "nothing else running"
     assert answer.spoilt == world.search().study.disturbed
     share = f"{answer.spoilt} of {len(world.launches)} launches"
@@ -655,7 +651,7 @@ def test_the_rest_of_the_budget_shows_rates_with_uneven_launches() -> None:
     world, server = single_candidate()
     p95_s = {50: (0.05, 0.05, 0.05), 400: (0.1, 0.1, 0.1), 460: (0.1, 0.14, 0.19), 498: (0.1, 0.14)}
     world.add_launches(server, {**p95_s, 650: (0.9, 0.9, 0.9)})
-    sentence = str(met_between(world.result(), server))
+    sentence = str(answers.met_between(world.result(), server))
     assert sentence.startswith("In between, 5 launches at 460 and 498 requests/s also met it")
     launch = world.search().next(2)
     assert (launch.rps, launch.schedule) == (498, 3)

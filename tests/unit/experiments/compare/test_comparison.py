@@ -6,17 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from workerlab.experiments.compare.comparison import (
-    LOOKS,
-    METRICS,
-    PARTS,
-    Launch,
-    all_decided,
-    changes,
-    unpaired_changes,
-)
+from workerlab.experiments.compare import comparison
+from workerlab.experiments.compare.comparison import LOOKS, Launch, changes
 
-NAMES = [metric.name for metric in METRICS]
+NAMES = [metric.name for metric in comparison.METRICS]
 Noise = Callable[[random.Random], float]
 
 
@@ -56,7 +49,7 @@ def compare(
         if len(pairs) not in LOOKS:
             continue
         metric_changes = changes(pairs, 0.05)
-        if len(pairs) >= max_pairs or all_decided(metric_changes, NAMES):
+        if len(pairs) >= max_pairs or comparison.all_decided(metric_changes, NAMES):
             return {change.metric.name: change.word for change in metric_changes}
 
 
@@ -106,7 +99,7 @@ def test_the_changed_part_of_the_response_is_identified() -> None:
         b["in_worker_s"] = 0.031
         pairs.append((a, b))
     by_name = {change.metric.name: change for change in changes(pairs, 0.05)}
-    differ = [part.name for part in PARTS if by_name[part.name].word == "different"]
+    differ = [part.name for part in comparison.PARTS if by_name[part.name].word == "different"]
     assert differ == ["in_worker_s"]
     assert by_name["in_worker_s"].value == pytest.approx(0.3, abs=0.02)  # of A's response
 
@@ -122,7 +115,7 @@ def test_failures_are_compared_as_shares(share: float, word: str) -> None:
 def test_two_launches_that_differ_have_a_wide_interval() -> None:
     """If it is one of many comparisons, its upper end is infinite."""
     a, b = ([{"stop_s": time_s} for time_s in side] for side in ((0.01, 0.2), (0.02, 0.5)))
-    (stop,) = unpaired_changes(a, b, 0.05, comparisons=100)
+    (stop,) = comparison.unpaired_changes(a, b, 0.05, comparisons=100)
     assert (stop.low, stop.high, stop.word) == (0.0, math.inf, "inconclusive")
 
 

@@ -15,6 +15,7 @@ from tests.builders.document import rows
 from workerlab.analysis.facts import TrialFault
 from workerlab.analysis.stall import MachinePause, PauseDuringLoad
 from workerlab.analysis.verdict import TrialInvalid
+from workerlab.experiments.compare import findings
 from workerlab.experiments.compare.comparison import (
     HOLD_AFTER_APP,
     METRICS,
@@ -27,13 +28,7 @@ from workerlab.experiments.compare.comparison import (
     Outcome,
 )
 from workerlab.experiments.compare.document import comparison, launches_text, title_of
-from workerlab.experiments.compare.findings import (
-    BDiffers,
-    InvalidSide,
-    LimitsAnswer,
-    NoValidLaunches,
-    answer_of,
-)
+from workerlab.experiments.compare.findings import BDiffers, InvalidSide, NoValidLaunches
 from workerlab.finding import Note
 from workerlab.model.evidence import Record
 from workerlab.model.plan import App, Cell, Server, Trial
@@ -186,13 +181,13 @@ def test_limits_have_one_answer() -> None:
     document = document_of([changed(THROUGHPUT, 0.5)], ["exceeded", "met", "inconclusive"])
     limit = "rps<-5% (sync at 1 connection)"
     expected = f"No. Exceeded: {limit}. Inconclusive: {limit}. Met: {limit}."
-    assert str(only_answer(document, LimitsAnswer)) == expected
+    assert str(only_answer(document, findings.LimitsAnswer)) == expected
     document = document_of([changed(THROUGHPUT, 1.5)], ["met"])
-    assert only_answer(document, LimitsAnswer).answer == "Yes."
+    assert only_answer(document, findings.LimitsAnswer).answer == "Yes."
 
 
 def reasons_of(group: GroupChanges) -> tuple[InvalidSide, ...]:
-    answer = answer_of(group, at_least=0.05, launches="", next_step="")
+    answer = findings.answer_of(group, at_least=0.05, launches="", next_step="")
     assert isinstance(answer, NoValidLaunches)
     return answer.reasons
 

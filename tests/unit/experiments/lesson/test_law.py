@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders.recursion import allen_cunneen
+from workerlab.experiments.lesson import settings
 from workerlab.experiments.lesson.law import (
     ArrivalsTooMany,
     ClientsWait,
@@ -19,30 +20,22 @@ from workerlab.experiments.lesson.law import (
     sentence,
     side_view,
 )
-from workerlab.experiments.lesson.settings import (
-    BUNDLED_APPS,
-    DURATION_FIELDS,
-    MAX_VALUES,
-    LoadSettings,
-    Refused,
-    ServerSettings,
-    changed_load,
-    changed_server,
-)
+from workerlab.experiments.lesson.settings import LoadSettings, Refused, ServerSettings
 from workerlab.server.worker_classes import ASGI_CLASSES, CLASSES
 
 
-@pytest.mark.parametrize("name", MAX_VALUES)
+@pytest.mark.parametrize("name", settings.MAX_VALUES)
 def test_numbers_are_bounded(name: str) -> None:
-    assert json.loads(json.dumps(MAX_VALUES))[name] == MAX_VALUES[name]
+    max_value = settings.MAX_VALUES[name]
+    assert json.loads(json.dumps(settings.MAX_VALUES))[name] == max_value
     is_load = hasattr(LoadSettings(), name)
-    settings: Any = LoadSettings() if is_load else ServerSettings()
-    change: Any = changed_load if is_load else changed_server
-    assert getattr(change(settings, {name: MAX_VALUES[name]}), name) == MAX_VALUES[name]
-    too_low = -0.1 if name in DURATION_FIELDS else 0
-    for value in (MAX_VALUES[name] + 1, too_low, "4", None, True, float("nan"), [4]):
+    defaults: Any = LoadSettings() if is_load else ServerSettings()
+    change: Any = settings.changed_load if is_load else settings.changed_server
+    assert getattr(change(defaults, {name: max_value}), name) == max_value
+    too_low = -0.1 if name in settings.DURATION_FIELDS else 0
+    for value in (max_value + 1, too_low, "4", None, True, float("nan"), [4]):
         with pytest.raises(Refused) as refused:
-            change(settings, {name: value})
+            change(defaults, {name: value})
         assert refused.value.field == name
         assert str(refused.value).startswith(f"{name} must be a ")
 
@@ -62,21 +55,22 @@ def test_numbers_are_bounded(name: str) -> None:
 )
 def test_invalid_settings_are_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Refused, match=re.escape(why)) as refused:
-        changed_server(ServerSettings(), changes)
+        settings.changed_server(ServerSettings(), changes)
     assert [refused.value.field] == list(changes)
     with pytest.raises(Refused, match="'patience_s' is not a setting"):  # only in a lesson
-        changed_load(LoadSettings(), {"patience_s": 1.0})
+        settings.changed_load(LoadSettings(), {"patience_s": 1.0})
 
 
 def test_a_class_that_cannot_serve_the_app_gets_one_that_every_class_serves() -> None:
-    blocking = changed_server(ServerSettings(), {"worker_class": "uvicorn", "app": "blocking"})
+    changes = {"worker_class": "uvicorn", "app": "blocking"}
+    blocking = settings.changed_server(ServerSettings(), changes)
     assert blocking.server().app.target == "apps.blocking_asgi:app"
-    assert changed_server(blocking, {"worker_class": "gevent"}).app == "sleep"
+    assert settings.changed_server(blocking, {"worker_class": "gevent"}).app == "sleep"
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_class_and_app_makes_a_server(name: str) -> None:
-    for app, bundled in BUNDLED_APPS.items():
+    for app, bundled in settings.BUNDLED_APPS.items():
         if name in bundled.classes:
             server = ServerSettings(worker_class=name, app=app, threads=4).server()
             assert server.app.target == (bundled.asgi if name in ASGI_CLASSES else bundled.wsgi)

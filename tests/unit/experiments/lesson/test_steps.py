@@ -8,16 +8,9 @@ import pytest
 
 from workerlab.cli import main
 from workerlab.errors import UsageError
+from workerlab.experiments.lesson import steps
 from workerlab.experiments.lesson.settings import BUNDLED_APPS
-from workerlab.experiments.lesson.steps import (
-    BUNDLED_LESSON,
-    CHOICE_FIELDS,
-    LESSON_FIELDS,
-    LOAD_TOOL,
-    STEP_FIELDS,
-    LessonStep,
-    read_lesson,
-)
+from workerlab.experiments.lesson.steps import LessonStep, read_lesson
 from workerlab.experiments.lesson.texts import law_text
 from workerlab.server.worker_classes import CLASSES
 
@@ -58,7 +51,7 @@ def test_a_step_with_required_fields_only(tmp_path: Path) -> None:
     server = step.cell.server
     assert lesson.title == "T"
     assert (server.workers, server.threads, server.backlog) == (4, 1, 2048)
-    assert (step.cell.tool, step.cell.concurrency, step.cell.requests) == (LOAD_TOOL, 8, 32)
+    assert (step.cell.tool, step.cell.concurrency, step.cell.requests) == (steps.LOAD_TOOL, 8, 32)
     assert (step.load.delay_s, step.at_once, step.right) == (1.0, 4, 1)
     assert step.choices == ("nobody", "four")
     assert step.reactions == ("See.", "See?")
@@ -228,7 +221,8 @@ def test_the_laws_numbers_are_not_named_before_the_guess() -> None:
 
 
 def test_every_field_is_documented_in_the_bundled_lesson() -> None:
-    header = BUNDLED_LESSON.read_text(encoding="utf-8").partition("\ntitle = ")[0]
-    for name in {*STEP_FIELDS, *CHOICE_FIELDS, *BUNDLED_APPS}:
+    text = steps.BUNDLED_LESSON.read_text(encoding="utf-8")
+    header = text.partition("\ntitle = ")[0]
+    for name in {*steps.STEP_FIELDS, *steps.CHOICE_FIELDS, *BUNDLED_APPS}:
         assert re.search(rf"\b{name}s?\b", header), name
-    assert tomllib.loads(BUNDLED_LESSON.read_text(encoding="utf-8")).keys() == LESSON_FIELDS.keys()
+    assert tomllib.loads(text).keys() == steps.LESSON_FIELDS.keys()
