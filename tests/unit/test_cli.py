@@ -1,6 +1,7 @@
 """Command lines; invalid ones end with one sentence and exit code 2, and start nothing."""
 
 import argparse
+import itertools
 import os
 import re
 import resource
@@ -374,11 +375,8 @@ def test_every_version_runs_under_every_interpreter() -> None:
     shell = shutil.which("sh")
     argv = ["bottleneck", "--gunicorn", "25.3.0,27.0.1", "--python", f"{sys.executable},{shell}"]
     runs = [(options.python, options.gunicorn) for _, options in in_turn(parse(argv))]
-    assert runs == [
-        ((python,), (version,))
-        for python in (sys.executable, shell)
-        for version in ("25.3.0", "27.0.1")
-    ]
+    pythons, versions = ((sys.executable,), (shell,)), (("25.3.0",), ("27.0.1",))
+    assert runs == list(itertools.product(pythons, versions))
     (axes,) = in_turn(parse(["sweep", "sync", "4", "--gunicorn", "25.3.0,27.0.1"]))
     assert axes[1].gunicorn == ("25.3.0", "27.0.1")
 

@@ -53,12 +53,10 @@ def test_a_wrong_report_is_noticed() -> None:
     drifts = dict.fromkeys(scenario.cells, truth("generator-bound", "Drift", "WaitingForSlots"))
     statements = statements_of(recorded(name), replace(scenario, cells=drifts), noise=noise)
     outcomes = {(statement.kind, statement.code, statement.outcome) for statement in statements}
-    assert {
-        ("verdict", "saturated", FALSE),
-        ("verdict", "generator-bound", MISSING),
-        ("finding", "Drift", MISSING),
-        ("finding", "NothingWaits", FALSE),
-    } <= outcomes
+    assert outcomes >= {
+        ("verdict", "saturated", FALSE), ("verdict", "generator-bound", MISSING),
+        ("finding", "Drift", MISSING), ("finding", "NothingWaits", FALSE),
+    }  # fmt: skip
     assert ("finding", "WaitingForSlots", FALSE) not in outcomes
     assert len(table.misses(statements)) < sum(statement.wrong for statement in statements)
     assert "false verdict saturated" in table.as_text(statements)

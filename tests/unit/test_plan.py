@@ -1,5 +1,6 @@
 """Plans and their trials: requests, order, duration and the size of span maps."""
 
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -216,12 +217,7 @@ def test_the_number_of_requests_is_exact(plan_for: MakePlan) -> None:
 def test_comma_lists_become_axes(plan_for: MakePlan) -> None:
     sweep = plan_for("gevent,sync", "4", "--workers", "1,2", "--backlog", "8,16")
     shapes = [(s.worker_class, s.workers, s.backlog) for s in sweep.servers]
-    assert shapes == [
-        (name, workers, backlog)
-        for name in ("gevent", "sync")
-        for workers in (1, 2)
-        for backlog in (8, 16)
-    ]
+    assert shapes == list(itertools.product(("gevent", "sync"), (1, 2), (8, 16)))
 
 
 @pytest.fixture
@@ -235,12 +231,7 @@ def test_cpu_per_request_and_cores_become_axes(plan_for: MakePlan) -> None:
     axes = ("--cpu", "0.005,0", "--server-cores", "1,2")
     sweep = plan_for("gevent,uvicorn", "4", "--sleep", "0.1", *axes)
     shapes = [(s.worker_class, s.cpu_s, s.cores) for s in sweep.servers]
-    assert shapes == [
-        (name, cpu_s, cores)
-        for name in ("gevent", "uvicorn")
-        for cpu_s in (0.005, 0.0)
-        for cores in (1, 2)
-    ]
+    assert shapes == list(itertools.product(("gevent", "uvicorn"), (0.005, 0.0), (1, 2)))
     assert [dict(s.app.env)["WORKERLAB_CPU"] for s in sweep.servers[:4]] == ["5", "5", "0", "0"]
     assert {s.app.sleep_s for s in sweep.servers} == {0.1}
     assert len({trial.key for trial in trials(sweep)}) == 8

@@ -1,5 +1,6 @@
 """The sides A and B, from the command line."""
 
+import itertools
 import re
 
 import pytest
@@ -49,16 +50,14 @@ def test_an_invalid_side_is_refused(arguments: str, why: str) -> None:
 def test_all_classes_and_levels_are_paired() -> None:
     plan, _ = first_plan(parse([*BASE, "--b", "workers=5", "--sleep", "0.1"]))
     groups = CompareRequest.of(plan).groups
-    assert [(group.a.server.worker_class, group.a.concurrency) for group in groups] == [
-        ("sync", 4), ("sync", 8), ("gthread", 4), ("gthread", 8),
-    ]  # fmt: skip
+    levels = [(group.a.server.worker_class, group.a.concurrency) for group in groups]
+    assert levels == list(itertools.product(("sync", "gthread"), (4, 8)))
     for group in groups:
         assert (group.a.server.workers, group.b.server.workers) == (4, 5)
         assert group.a.concurrency == group.b.concurrency
-    assert {(cell.server.name, cell.concurrency) for cell in plan.cells} == {
-        (f"{side}-{name}", level)
-        for side in "AB" for name in ("sync", "gthread") for level in (4, 8)
-    }  # fmt: skip
+    names = ("A-sync", "A-gthread", "B-sync", "B-gthread")
+    cells = {(cell.server.name, cell.concurrency) for cell in plan.cells}
+    assert cells == set(itertools.product(names, (4, 8)))
     assert {cell.schedule for cell in plan.cells} == {1}
 
 
