@@ -191,14 +191,11 @@ def test_bad_input_of_other_commands(
     assert part in refused(arguments, capsys, here)
 
 
-def test_open_files_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_files_and_local_ports_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "raise_file_limit", lambda: 1000)
     preflight.check_levels([4, 1000 - preflight.SPARE_FILES])
     with pytest.raises(UsageError, match="open files, but the limit is 1000"):
         preflight.check_levels([4, 1001 - preflight.SPARE_FILES])
-
-
-def test_local_ports_limit_the_concurrency(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "raise_file_limit", lambda: None)
     monkeypatch.setattr(preflight, "port_range", lambda: (40_000, 40_099))
     preflight.check_levels([100])

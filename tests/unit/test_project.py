@@ -47,10 +47,12 @@ def test_project_values_are_defaults(shop: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "app, python, slo, mix from pyproject.toml\n"
 
 
-def test_a_project_applies_to_subdirectories(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_pyproject_applies(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = options_of(*SWEEP)
     monkeypatch.chdir(shop / "inner")
     assert options_of(*SWEEP) == options
+    (shop / "inner" / "pyproject.toml").write_text("[project]\nname = 'inner'\n")  # without table
+    assert options_of(*SWEEP) == parse(SWEEP)
 
 
 def test_chdir_selects_the_project_and_the_import_path(
@@ -59,14 +61,6 @@ def test_chdir_selects_the_project_and_the_import_path(
     monkeypatch.chdir("/")
     options = options_of(*SWEEP, "--chdir", str(shop / "inner"))
     assert (options.app, options.chdir) == ("shop:app", str(shop / "inner"))
-
-
-def test_the_nearest_pyproject_applies_even_without_the_table(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (shop / "inner" / "pyproject.toml").write_text("[project]\nname = 'inner'\n")
-    monkeypatch.chdir(shop / "inner")
-    assert options_of(*SWEEP) == parse(SWEEP)
 
 
 @pytest.mark.parametrize(

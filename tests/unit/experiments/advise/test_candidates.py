@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from workerlab.experiments.advise.candidates import Limits, candidates, kind_of, worker_counts
+from workerlab.experiments.advise.candidates import Limits, candidates, kind_of
 from workerlab.model.plan import App
 from workerlab.server.worker_classes import CLASSES, configured_slots
 
@@ -14,6 +14,7 @@ ALL = [kind_of(name, App()) for name in CLASSES]
     ("limits", "workers"),
     [
         *((Limits(cores), {2 * cores + 1}) for cores in (1, 2, 4, 8, 12)),  # the rule of thumb
+        (Limits(0.5), {3}),
         (Limits(2, max_workers=12), {5, 8, 12}),  # up to --max-workers
         (Limits(8, max_workers=3), {3}),
     ],
@@ -21,12 +22,9 @@ ALL = [kind_of(name, App()) for name in CLASSES]
 def test_candidates_of_every_class_have_these_workers(limits: Limits, workers: set[int]) -> None:
     for kind in ALL:
         counts = {server.workers for server in candidates([kind], limits)}
-        assert workers <= counts, kind.worker_class
+        assert {1, *workers} <= counts, kind.worker_class
+        assert min(counts) == 1
         assert limits.max_workers is None or max(counts) == limits.max_workers
-
-
-def test_half_a_core_has_a_worker() -> None:
-    assert min(worker_counts(Limits(cores=0.5), one_request_per_worker=True)) == 1
 
 
 def test_max_in_flight_bounds_the_slots() -> None:

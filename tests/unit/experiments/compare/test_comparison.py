@@ -85,7 +85,7 @@ def test_there_is_no_verdict_before_the_first_look() -> None:
 
 
 def test_pairs_between_two_looks_change_nothing() -> None:
-    """Testing after every pair would find a difference between identical servers."""
+    """A test after every pair would find a difference between identical servers."""
     rng = random.Random(5)
     pairs = [(launch(rng, quiet), launch(rng, quiet)) for _ in range(LOOKS[1])]
     assert changes(pairs[:-1], 0.05) == changes(pairs[: LOOKS[0]], 0.05)
