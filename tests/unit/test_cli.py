@@ -341,29 +341,29 @@ def test_a_closed_terminal_does_not_end_a_command_under_nohup(ignored: tuple[int
 def stub_commands(monkeypatch: pytest.MonkeyPatch, first_code: int) -> list[object]:
     """Makes commands return this exit code, then the following ones. Returns a list to which each
     command appends its versions of Gunicorn."""
-    requested: list[object] = []
+    versions: list[object] = []
 
     def command(options: argparse.Namespace) -> int:
-        requested.append(options.gunicorn)
-        return first_code + len(requested) - 1
+        versions.append(options.gunicorn)
+        return first_code + len(versions) - 1
 
     def load(place: str) -> object:
         return command if place.endswith(":command") else load_function(place)
 
     monkeypatch.setattr("workerlab.cli.load_function", load)
-    return requested
+    return versions
 
 
 @pytest.mark.parametrize("command", ["bottleneck", "ladder", "demo"])
 def test_each_of_several_versions_has_its_own_run(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    requested = stub_commands(monkeypatch, 2)
+    versions = stub_commands(monkeypatch, 2)
     assert main([command]) == 2
     assert main([command, "--gunicorn", "25.3.0"]) == 3
     assert "now with" not in capsys.readouterr().err
     assert main([command, "--gunicorn", "25.3.0,27.0.1"]) == 4  # the exit code of the first run
-    assert requested == [None, ("25.3.0",), ("25.3.0",), ("27.0.1",)]
+    assert versions == [None, ("25.3.0",), ("25.3.0",), ("27.0.1",)]
     messages = capsys.readouterr().err.splitlines()
     assert messages == ["next run: --gunicorn 25.3.0", "next run: --gunicorn 27.0.1"]
 
@@ -379,9 +379,9 @@ def test_every_version_runs_under_every_interpreter() -> None:
 
 
 def test_no_run_follows_a_stopped_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    requested = stub_commands(monkeypatch, 130)
+    versions = stub_commands(monkeypatch, 130)
     assert main(["demo", "--gunicorn", "25.3.0,27.0.1"]) == 130
-    assert requested == [("25.3.0",)]
+    assert versions == [("25.3.0",)]
 
 
 def test_a_document_of_several_runs_is_refused(
