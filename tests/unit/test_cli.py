@@ -361,7 +361,7 @@ def test_each_of_several_versions_has_its_own_run(
     versions = stub_commands(monkeypatch, 2)
     assert main([command]) == 2
     assert main([command, "--gunicorn", "25.3.0"]) == 3
-    assert "now with" not in capsys.readouterr().err
+    assert "next run" not in capsys.readouterr().err
     assert main([command, "--gunicorn", "25.3.0,27.0.1"]) == 4  # the exit code of the first run
     assert versions == [None, ("25.3.0",), ("25.3.0",), ("27.0.1",)]
     messages = capsys.readouterr().err.splitlines()
