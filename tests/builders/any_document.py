@@ -138,11 +138,7 @@ series = st.lists(
     st.builds(ChartSeries, words, points), max_size=4, unique_by=lambda line: line.name
 )
 charts = st.builds(
-    Chart,
-    *(words, words, words),
-    series.map(tuple),
-    st.tuples(st.booleans(), st.booleans()),
-    words,
+    Chart, *(words, words, words), series.map(tuple), st.tuples(st.booleans(), st.booleans()), words
 )
 plain = words.map(Note)
 findings = st.builds(

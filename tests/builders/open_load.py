@@ -139,11 +139,7 @@ def cpu_s(pid: int) -> float:
 
 
 def _joined(
-    place: Path,
-    rows: Path,
-    measurement: dict[str, Any],
-    lone_s: tuple[float, ...],
-    used_s: float,
+    place: Path, rows: Path, measurement: dict[str, Any], lone_s: tuple[float, ...], used_s: float
 ) -> Served:
     all_spans = read_spans(place / "trial").spans
     spans = {span.request_id: span for span in all_spans if span.request_id}

@@ -83,9 +83,7 @@ AXES = st.fixed_dictionaries(
 )
 
 
-def plans(
-    cells: st.SearchStrategy[tuple[Cell, ...]] | None = None,
-) -> st.SearchStrategy[Plan]:
+def plans(cells: st.SearchStrategy[tuple[Cell, ...]] | None = None) -> st.SearchStrategy[Plan]:
     """Any plan; by default of cells of the closed loop."""
     closed = AXES.map(lambda axes: product(**{**axes, "rates": ()}))
     return st.builds(

@@ -138,10 +138,7 @@ class StandStill:
 @contextmanager
 def stand_still(log: Path) -> Iterator[StandStill]:
     """Watches from now on."""
-    with (
-        log.open("w") as file,
-        python(WATCHING, stdout=file),
-    ):
+    with log.open("w") as file, python(WATCHING, stdout=file):
         until(lambda: log.read_text(), "it watches")
         yield StandStill(log)
 

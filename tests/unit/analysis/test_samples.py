@@ -20,13 +20,7 @@ from tests.builders.analysis import (
 )
 from workerlab.analysis import analyse
 from workerlab.analysis.facts import Facts
-from workerlab.analysis.samples import (
-    SAMPLERS,
-    SamplesMissing,
-    Window,
-    missing_notes,
-    usage,
-)
+from workerlab.analysis.samples import SAMPLERS, SamplesMissing, Window, missing_notes, usage
 from workerlab.analysis.slots import keepalive_connections
 from workerlab.model.evidence import (
     ConnectionSample,
