@@ -1,4 +1,4 @@
-"""Stretches of time, compared with counting them at every instant."""
+"""Intervals of time, compared with a count at every instant."""
 
 from __future__ import annotations
 
@@ -49,43 +49,36 @@ def test_states_equal_counting_at_every_instant(
     changes = [
         change for key, stretches in by_key.items() for change in Intervals(stretches).changes(key)
     ]
-    passed = [
+    computed = [
         +Counter(numbers)
         for length_ns, numbers in states(changes, period)
         for _ in range(length_ns)
     ]
-    counted = [
-        Counter(
-            key
-            for key, stretches in by_key.items()
-            for start, end in stretches
-            if start <= at < end
-        )
-        for at in instants
-    ]
-    together = Intervals([stretch for stretches in by_key.values() for stretch in stretches])
-    assert together.open_at(instants) == tuple(numbers.total() for numbers in counted)
-    assert passed == counted[: len(passed)]
-    assert not any(counted[len(passed) :])
+    pairs = [(key, stretch) for key, stretches in by_key.items() for stretch in stretches]
+    expected = [Counter(key for key, (start, end) in pairs if start <= at < end) for at in instants]
+    totals = tuple(numbers.total() for numbers in expected)
+    assert Intervals([stretch for _, stretch in pairs]).open_at(instants) == totals
+    assert computed == expected[: len(computed)]
+    assert not any(expected[len(computed) :])
 
 
 @given(STRETCHES)
-def test_most_at_once_equals_counting_at_every_start(stretches: Stretches) -> None:
-    def open_at(at: int) -> int:
-        return sum(start <= at < end or start == at == end for start, end in stretches)
-
-    assert Intervals(stretches).max_open() == max((open_at(at) for at, _ in stretches), default=0)
+def test_the_maximum_is_the_highest_count_at_any_start(stretches: Stretches) -> None:
+    counts = (
+        sum(start <= at < end or start == at == end for start, end in stretches)
+        for at, _ in stretches
+    )
+    assert Intervals(stretches).max_open() == max(counts, default=0)
 
 
 @given(STRETCHES, st.integers(0, 30))
-def test_last_parts_end_as_the_whole(stretches: Stretches, tail_ns: int) -> None:
-    last = Intervals(stretches).last(tail_ns).stretches
-    assert [end for _, end in last] == [end for _, end in stretches]
-    assert [end - start for start, end in last] == [min(tail_ns, e - s) for s, e in stretches]
+def test_the_last_part_of_an_interval_has_the_same_end(stretches: Stretches, tail_ns: int) -> None:
+    tails = [(end - min(tail_ns, end - start), end) for start, end in stretches]
+    assert Intervals(stretches).last(tail_ns).stretches == tails
     assert Intervals(stretches).last(None).stretches == stretches
 
 
-def test_a_span_without_an_end_is_left_out_or_lasts_until_a_moment() -> None:
+def test_a_span_without_an_end_is_left_out_or_ends_at_the_given_time() -> None:
     spans = [Span(1, 2, 5), Span(1, 3, None)]
     assert Intervals.of(spans).stretches == [(2, 5)]
     assert Intervals.of(spans, until_ns=9).stretches == [(2, 5), (3, 9)]

@@ -36,7 +36,7 @@ TRIAL = evidence(connections=1, rounds=1)
 def knee(
     levels: dict[int, float], lone_s: float, slots: int | None, *, slots_filled: bool = False
 ) -> Knee:
-    """Of exact rates by level, without verdicts."""
+    """The knee of exact rates by level, without verdicts."""
     series = Series(TRIAL.cell.series, [TRIAL], R0(lone_s, None), (), (), ())
     series.__dict__.update(
         levels=levels,
@@ -86,9 +86,9 @@ def test_knee(
     kind: type[KneeNote],
     values: dict[str, float | str | None],
 ) -> None:
-    """`values`: those of the note, or of its last step."""
+    """`values`: of the note, or of its last step."""
     estimate = knee(levels, 1.0, slots, slots_filled=kind is SlotsAllTaken)
-    assert estimate.connections == (None if number is None else pytest.approx(number))
+    assert estimate.connections == pytest.approx(number)
     assert type(estimate.note) is kind
     why = estimate.note.values.get("why")
     details = {**estimate.note.values, **(why.values if isinstance(why, LastStep) else {})}
@@ -138,10 +138,12 @@ def test_knee_is_finite_and_has_a_sentence(
     assert estimate.connections is None or math.isfinite(estimate.connections)
 
 
-def noisy(seed: int, slots: int, levels: list[int], trials: int, noise: float) -> list[TrialRate]:
-    source = random.Random(seed)
+def trial_rates(
+    levels: list[int], trials: int, *, slots: int = 4, noise: float = 0.0, seed: int = 1
+) -> list[TrialRate]:
+    chance = random.Random(seed)
     return [
-        TrialRate(level, trial, min(level, slots) * math.exp(source.gauss(0, noise)))
+        TrialRate(level, trial, min(level, slots) * math.exp(chance.gauss(0, noise)))
         for level in levels
         for trial in range(1, trials + 1)
     ]
@@ -150,31 +152,27 @@ def noisy(seed: int, slots: int, levels: list[int], trials: int, noise: float) -
 def test_capacity_intervals_cover_the_true_value() -> None:
     hits = 0
     for seed in range(400):
-        estimate = capacity(noisy(seed, 4, [1, 2, 8, 16], 3, 0.02), 1.0)
-        hits += estimate.ci95[0] <= 4 <= estimate.ci95[1]
+        low, high = capacity(trial_rates([1, 2, 8, 16], 3, noise=0.02, seed=seed), 1.0).ci95
+        hits += low <= 4 <= high
     assert 0.92 <= hits / 400 <= 0.995
 
 
 @pytest.mark.parametrize(
-    ("levels", "trials", "missing"),
+    ("slots", "levels", "trials", "note"),
     [
-        ([8, 16], 3, "a level of at most 2"),
-        ([1, 2], 3, "a level of at least 4"),
-        ([2, 8], 2, "at least 3 trials"),
-        ([4], 1, "at least 3 trials and a level of at most 2 and a level of at least 8"),
+        (4, [8, 16], 3, "an interval needs a level of at most 2"),
+        (4, [1, 2], 3, "an interval needs a level of at least 4"),
+        (4, [2, 8], 2, "an interval needs at least 3 trials"),
+        (4, [4], 1, "an interval needs at least 3 trials and a level of at most 2"
+         " and a level of at least 8"),
+        (1, [4, 8], 3, NO_LEVEL_BELOW),
     ],
-)
+)  # fmt: skip
 def test_capacity_names_what_an_interval_needs(
-    levels: list[int], trials: int, missing: str
+    slots: int, levels: list[int], trials: int, note: str
 ) -> None:
-    estimate = capacity(noisy(1, 4, levels, trials, 0.0), 1.0)
-    assert (estimate.rps, estimate.ci95) == (None, None)
-    assert estimate.note == f"an interval needs {missing}"
-
-
-def test_one_slot_has_no_level_below_it() -> None:
-    estimate = capacity(noisy(1, 1, [4, 8], 3, 0.0), 1.0)
-    assert estimate.note == NO_LEVEL_BELOW
+    estimate = capacity(trial_rates(levels, trials, slots=slots), 1.0)
+    assert (estimate.rps, estimate.ci95, estimate.note) == (None, None, note)
 
 
 def test_the_interval_of_capacity_follows_welch() -> None:
