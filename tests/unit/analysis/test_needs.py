@@ -1,4 +1,4 @@
-"""The needs of requests, from trials whose needs are known."""
+"""The needs of requests, in trials with known needs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def spans(costs: Iterable[SpanCost | None], *, length_s: float = LENGTH_S) -> li
 def trial(
     requests: Sequence[Span], *, cpu_s: float = CPU_S + GUNICORN_S, worker_class: str = "sync"
 ) -> TrialData:
-    """Two workers: one serves and uses `cpu_s` per request; both use some CPU when idle."""
+    """Two workers: one serves all requests with `cpu_s` each; both use some CPU when idle."""
     until_s = max((span.end_ns or 0) - make.ORIGIN_NS for span in requests) / 1e9 + AFTER_S
     data = make.with_spans(make.evidence(make.server(worker_class, 2), 4), requests)
     data = make.with_record(data, load_end_ns=make.ns(until_s), lone_s=())
@@ -106,36 +106,27 @@ def test_sleep_inside_steps_blocks_the_loop(asleep_s: float) -> None:
     assert request.wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - blocked_s)
 
 
-def test_time_held_up_by_others_is_not_needed() -> None:
-    held_up = replace(cost(steps_s=CPU_S + QUEUED_S), held_up_ns=5_000_000)
+@pytest.mark.parametrize(("held_up_s", "uncertain"), [(0.005, False), (0.04, True)])
+def test_delays_by_other_requests_are_no_need(held_up_s: float, uncertain: bool) -> None:
+    held_up = replace(cost(steps_s=CPU_S + QUEUED_S), held_up_ns=round(held_up_s * 1e9))
     outcome = needs(trial(spans([held_up] * REQUESTS), worker_class="uvicorn"))
-    assert outcome.requests[0].wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - 0.005)
-    assert "ForecastUncertain" not in {note.code for note in outcome.notes}
-    held_up = replace(held_up, held_up_ns=40_000_000)
-    outcome = needs(trial(spans([held_up] * REQUESTS), worker_class="uvicorn"))
-    assert "ForecastUncertain" in {note.code for note in outcome.notes}
+    assert outcome.requests[0].wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - held_up_s)
+    assert ("ForecastUncertain" in {note.code for note in outcome.notes}) is uncertain
 
 
 def test_concurrent_requests_wait_for_each_other() -> None:
     """Three threads that only compute take three times as long, and wait for nothing else. If each
     sleeps for long, they hardly overlap."""
-    computing, sleeping = (
-        trial(
-            [
-                span
-                for span in spans([cost(queued_s=0.0)] * REQUESTS, length_s=length_s)
-                for _ in range(3)
-            ],
-            worker_class="gthread",
-        )
-        for length_s in (3 * CPU_S, 1.0)
-    )
-    outcome = needs(computing)
-    assert all(request.wait_s < CPU_S / 10 for request in outcome.requests)
-    assert "ForecastUncertain" in {note.code for note in outcome.notes}
-    outcome = needs(sleeping)
-    assert all(1.0 - 2 * CPU_S <= request.wait_s <= 1.0 - CPU_S for request in outcome.requests)
-    assert "ForecastUncertain" not in {note.code for note in outcome.notes}
+
+    def three_threads(length_s: float) -> Needs:
+        thread = spans([cost(queued_s=0.0)] * REQUESTS, length_s=length_s)
+        return needs(trial([span for span in thread for _ in range(3)], worker_class="gthread"))
+
+    computing, sleeping = three_threads(3 * CPU_S), three_threads(1.0)
+    assert all(request.wait_s < CPU_S / 10 for request in computing.requests)
+    assert "ForecastUncertain" in {note.code for note in computing.notes}
+    assert all(1.0 - 2 * CPU_S <= request.wait_s <= 1.0 - CPU_S for request in sleeping.requests)
+    assert "ForecastUncertain" not in {note.code for note in sleeping.notes}
 
 
 def test_gunicorns_cpu_is_in_the_gap_and_counts_once() -> None:
@@ -146,18 +137,13 @@ def test_gunicorns_cpu_is_in_the_gap_and_counts_once() -> None:
 
 def test_requests_have_the_route_of_the_mix() -> None:
     data = trial(spans(cost(route=n % 2) for n in range(REQUESTS)))
-    cell = data.trial.cell
-    mix = (Route("/a"), Route("/b", name="the other"))
-    app = replace(cell.server.app, mix=mix)
-    data = make.with_cell(data, server=replace(cell.server, app=app))
-    assert [request.route for request in needs(data).requests[:3]] == [
-        "GET /a",
-        "the other",
-        "GET /a",
-    ]
+    settings = data.cell.server
+    app = replace(settings.app, mix=(Route("/a"), Route("/b", name="the other")))
+    requests = needs(make.with_cell(data, server=replace(settings, app=app))).requests
+    assert [request.route for request in requests[:3]] == ["GET /a", "the other", "GET /a"]
 
 
-def test_memory_is_shared_and_private() -> None:
+def test_memory_is_split_into_shared_and_private() -> None:
     data = trial(spans([cost()] * REQUESTS))
     memory = MemorySample(make.ns(9.0), 100 * MB, {100: 30 * MB, 101: 40 * MB})
     outcome = needs(make.with_observations(data, memory=(memory,))).memory
@@ -180,10 +166,8 @@ def test_missing_measurements_are_named() -> None:
 )
 def test_needs_include_failures_unless_most_requests_fail(failed: int, code: str | None) -> None:
     count = 200 if failed == 1 else REQUESTS
-    data = trial(spans([cost()] * count))
-    data = make.with_measurement(
-        data, requests=count, failed=failed, errors={"non_2xx": failed}, timings=()
-    )
+    counts = {"requests": count, "failed": failed, "errors": {"non_2xx": failed}}
+    data = make.with_measurement(trial(spans([cost()] * count)), **counts, timings=())
     outcome = needs_of(make.derived(data))
     if code == "RequestsFailed":
         assert isinstance(outcome, Finding)
@@ -197,7 +181,7 @@ def test_needs_include_failures_unless_most_requests_fail(failed: int, code: str
 
 
 def test_cpu_under_load_is_that_of_the_steady_window() -> None:
-    """Workers wake up before the window, and requests are missing after it."""
+    """CPU time before and after the window does not count."""
     trial = make.evidence(make.server("gevent", 2), 8)
     window = make.derived(trial).window
     inner = [window.opens_ns, (window.opens_ns + window.closes_ns) // 2, window.closes_ns]
@@ -223,11 +207,11 @@ def test_cpu_under_load_is_that_of_the_steady_window() -> None:
 
 
 def test_cpu_saved_under_load_is_subtracted_from_each_request() -> None:
-    few = Needs("", (RequestNeed(0.05, 0.002), RequestNeed(0.05, 0.006)), 0.001, 0.0)
-    outcome = with_cpu(few, CpuUnderLoad(0.003, 0.0001))
-    assert [request.cpu_s for request in outcome.requests] == pytest.approx([0.001, 0.005])
-    assert [request.wait_s for request in outcome.requests] == [0.05, 0.05]
-    assert outcome.load_s == 0.0001
-    assert with_cpu(few, None) == few
-    less = with_cpu(few, CpuUnderLoad(0.001, 0.0))
-    assert [request.cpu_s for request in less.requests] == pytest.approx([0.0, 0.003])
+    before = Needs("", (RequestNeed(0.05, 0.002), RequestNeed(0.05, 0.006)), 0.001, 0.0)
+    after = with_cpu(before, CpuUnderLoad(0.003, 0.0001))
+    assert [request.cpu_s for request in after.requests] == pytest.approx([0.001, 0.005])
+    assert [request.wait_s for request in after.requests] == [0.05, 0.05]
+    assert after.load_s == 0.0001
+    assert with_cpu(before, None) == before
+    after = with_cpu(before, CpuUnderLoad(0.001, 0.0))
+    assert [request.cpu_s for request in after.requests] == pytest.approx([0.0, 0.003])

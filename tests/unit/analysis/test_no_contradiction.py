@@ -1,4 +1,4 @@
-"""No sentence contradicts a number of its own cell: over all recorded runs."""
+"""In all recorded runs, no sentence contradicts a number of its own cell."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def report_on(name: str) -> Report:
     return report_of(run) if run.plan.kind in LOAD_COMMANDS else Report("", {}, None, (), (), {})
 
 
-def rests_on_nothing(result: Result) -> bool:
-    """Whether it has a verdict although others took the cores, and not all slots were taken."""
+def has_unfounded_verdict(result: Result) -> bool:
+    """Whether it has a verdict although other programs used the cores, and a slot was free."""
     wait, load = result.core_wait, result.trial.cell
     disturbed = wait is not None and wait.precludes_verdict and load.concurrency > 1
     filled = (result.occupancy or 0.0) >= FULL_OCCUPANCY
@@ -58,7 +58,7 @@ def test_no_sentence_contradicts_a_number_of_its_cell(name: str) -> None:
     report = report_on(name)
     for result in valid_results(report.cells):
         parts = result.breakdown
-        assert not rests_on_nothing(result), (result.trial.key, result.verdict)
+        assert not has_unfounded_verdict(result), (result.trial.key, result.verdict)
         waited_s = (parts.accept_queue_s or 0.0) + (parts.in_worker_s or 0.0)
         for finding in within((result.reason, result.findings)):
             sentence, where = text(finding), (result.trial.key, text(finding))
@@ -68,30 +68,29 @@ def test_no_sentence_contradicts_a_number_of_its_cell(name: str) -> None:
                 assert None not in (parts.accept_queue_s, parts.in_worker_s), where
             if isinstance(finding, SlotsFilled) and finding.verb == "filled":
                 assert (result.occupancy or 1.0) >= MIN_FILLED_OCCUPANCY, where
+    closed = [result for result in report.cells if result.trial.cell.rate is None]
     for finding in sweep_document(report).findings:
         if isinstance(finding, SeriesLimits):
-            closed = (result for result in report.cells if result.trial.cell.rate is None)
-            of_class = [result for result in closed if result.trial.key in finding.trials]
-            assert finding.because in (None, getattr(finding.why, "below_slots", None)), text(
-                finding
-            )
-            levels = [c.trial.cell.concurrency for c in of_class if c.verdict == "saturated"]
-            assert finding.saturated_from == min(levels, default=None), text(finding)
+            assert finding.because in (None, getattr(finding.why, "below_slots", None)), finding
+            saturated_levels = [
+                result.trial.cell.concurrency
+                for result in closed
+                if result.trial.key in finding.trials and result.verdict == "saturated"
+            ]
+            assert finding.saturated_from == min(saturated_levels, default=None), finding
 
 
 def test_a_class_has_one_cause() -> None:
-    """The cell with the most connections cannot tell what a lower one shows."""
+    """A lower level shows the cause, which the highest one does not."""
     busy = BusyMachine(connections=8, rps=4.0, how="its 2 cores were 100 % busy", advice=())
     unknown = Unexplained(
         connections=16, response_s=4.0, lone_s=1.0, service_s=None, waiting=None, busy=0.75
     )
-    findings = {4: (), 8: (busy,), 16: (unknown,)}
-    cells = [
-        replace(cell(trial("sync", n)), findings=diagnoses) for n, diagnoses in findings.items()
-    ]
-    cells[-1] = replace(cells[-1], diagnosis=unknown)
-    sync = replace(group("sync", knee=2.0), diagnosed_trial=cells[-1].trial.key)
-    report = Report("by-hand", {}, None, tuple(cells), (sync,), {})
+    four, eight, sixteen = (cell(trial("sync", connections)) for connections in (4, 8, 16))
+    eight = replace(eight, findings=(busy,))
+    sixteen = replace(sixteen, findings=(unknown,), diagnosis=unknown)
+    sync = replace(group("sync", knee=2.0), diagnosed_trial=sixteen.trial.key)
+    report = Report("by-hand", {}, None, (four, eight, sixteen), (sync,), {})
     (sentence,) = [
         text(item) for item in sweep_document(report).findings if item.code == "SeriesLimits"
     ]
