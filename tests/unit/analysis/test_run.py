@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import (
     SYNC,
+    cell_of,
     evidence,
     gthread,
     notes_by_code,
@@ -17,6 +18,7 @@ from tests.builders.analysis import (
     with_record,
 )
 from workerlab.analysis import CapacityNeedsTrials, NoCapacity, TrialData, analyse
+from workerlab.analysis.series import lone_r0_by_server
 from workerlab.analysis.verdict import BelowPossible, DealtUnevenly, MostInApp, SlotsShared
 from workerlab.model.evidence import Fault, Summary
 from workerlab.model.plan import Server
@@ -30,16 +32,19 @@ def sweep(*trials: TrialData) -> Report:
     return analyse("run", {"cpu": "x"}, trials)
 
 
+def verdicts(report: Report) -> list[str]:
+    return [cell.verdict for cell in report.cells]
+
+
 def test_sync_is_saturated_beyond_its_workers() -> None:
     report = sweep(*(evidence(SYNC, level) for level in LEVELS))
     assert [cell.throughput_rps for cell in report.cells] == pytest.approx([4.0] * 3)
     assert [cell.response.p50 for cell in report.cells] == pytest.approx([1, 2, 4])
-    verdicts = [cell.verdict for cell in report.cells]
-    assert verdicts == ["at capacity", "saturated", "saturated"]
-    shared = report.cells[1].reason
-    assert isinstance(shared, SlotsShared)
-    assert (shared.connections, shared.slots) == (8, 4)
-    assert (shared.wait_s, shared.response_s) == pytest.approx((1.0, 2.0))
+    assert verdicts(report) == ["at capacity", "saturated", "saturated"]
+    reason = report.cells[1].reason
+    assert isinstance(reason, SlotsShared)
+    assert (reason.connections, reason.slots) == (8, 4)
+    assert (reason.wait_s, reason.response_s) == pytest.approx((1.0, 2.0))
     (group,) = report.classes
     assert group.knee == pytest.approx(4.0)
     assert (group.slots_configured, group.slots_measured) == (4, 4)
@@ -62,63 +67,73 @@ def test_blocking_in_an_async_app_limits_the_measured_slots() -> None:
     (group,) = report.classes
     assert (group.slots_configured, group.slots_measured) == (None, 4)
     assert group.knee == pytest.approx(4.0)
-    shared = report.cells[1].reason
-    assert isinstance(shared, BelowPossible)
-    assert shared.why == MostInApp("where up to", 4, limit="no limit configured")
+    reason = report.cells[1].reason
+    assert isinstance(reason, BelowPossible)
+    assert reason.why == MostInApp("where up to", 4, limit="no limit configured")
     report = sweep(*(evidence(server("gevent"), level, slots=[4]) for level in LEVELS))
-    unused = report.cells[1].reason
-    assert isinstance(unused, BelowPossible)
-    assert unused.why == MostInApp("because at most", 4, slots=4000)
+    reason = report.cells[1].reason
+    assert isinstance(reason, BelowPossible)
+    assert reason.why == MostInApp("because at most", 4, slots=4000)
 
 
 def test_waiting_is_response_minus_service() -> None:
     """Its percentiles need timed requests and even service."""
-    (cell,) = sweep(evidence(SYNC, 8)).cells
-    assert cell.waiting.mean == pytest.approx((cell.response.mean or 0) - 1.0)
+    cell = cell_of(evidence(SYNC, 8))
+    assert cell.waiting.mean == pytest.approx(cell.response.mean - 1.0)
     assert cell.waiting.p50 is None
-    assert sweep(evidence(SYNC, 8, tool="fast")).cells[0].waiting.p50 == pytest.approx(1.0)
-    (uneven,) = sweep(evidence(SYNC, 8, tool="fast", delays=lambda n: 0.5 + n % 2)).cells
-    assert uneven.waiting.p50 is None
-    assert uneven.waiting.mean is not None
+    assert cell_of(evidence(SYNC, 8, tool="fast")).waiting.p50 == pytest.approx(1.0)
+    uneven = cell_of(evidence(SYNC, 8, tool="fast", delays=lambda n: 0.5 + n % 2)).waiting
+    assert uneven.p50 is None
+    assert uneven.mean is not None
 
 
-def test_a_negative_wait_is_rounding_or_missing() -> None:
-    for less, expected in ((0.0004, 0.0), (0.01, None)):
-        mean = Summary(1.0 - less, 1.0, 1.0, 1.0, 1.0)
-        cell = sweep(with_measurement(evidence(SYNC, 4), response=mean)).cells[0]
-        assert cell.waiting.mean == expected
-        assert ("WaitingNegative" in notes_by_code(cell)) == (expected is None)
+@pytest.mark.parametrize(("mean_s", "expected"), [(0.9996, 0.0), (0.99, None)])
+def test_a_negative_wait_is_rounding_or_missing(mean_s: float, expected: float | None) -> None:
+    response = Summary(mean_s, 1.0, 1.0, 1.0, 1.0)
+    cell = cell_of(with_measurement(evidence(SYNC, 4), response=response))
+    assert cell.waiting.mean == expected
+    assert ("WaitingNegative" in notes_by_code(cell)) == (expected is None)
 
 
 def test_wrk_has_its_waiting_from_littles_law() -> None:
-    base = evidence(SYNC, 8, tool="wrk", timed=True)
-    cell = sweep(with_measurement(base, exact_mean=False)).cells[0]
+    trial = evidence(SYNC, 8, tool="wrk", timed=True)
+    cell = cell_of(with_measurement(trial, exact_mean=False))
     assert cell.waiting.mean == pytest.approx(1.0, rel=0.01)
     assert cell.ideal_s is None
-    assert sweep(base).overhead is None
+    assert sweep(trial).overhead is None
 
 
 def test_a_lone_response_slower_than_the_load_is_not_used() -> None:
-    slow = cold(evidence(SYNC, 4), 1.2)
-    (cell,) = sweep(slow).cells
-    assert notes_by_code(cell)["SlowerAlone"].values["lone_s"] == pytest.approx(1.2)
+    def with_lone(level: int, lone_s: float) -> TrialData:
+        return with_record(with_measurement(evidence(SYNC, level), lone_s=None), lone_s=(lone_s,))
+
+    cell = cell_of(with_lone(4, 1.2))
+    assert notes_by_code(cell)["SlowerAlone"].lone_s == pytest.approx(1.2)
     assert cell.throughput_rps is not None
     assert cell.bound_rps == pytest.approx(cell.throughput_rps)
-    report = sweep(slow, *(cold(evidence(SYNC, n)) for n in (8, 16)))
-    assert [cell.verdict for cell in report.cells] == ["at capacity", "saturated", "saturated"]
+    report = sweep(with_lone(4, 1.2), with_lone(8, 4.0), with_lone(16, 4.0))
+    assert verdicts(report) == ["at capacity", "saturated", "saturated"]
     assert report.classes[0].knee == pytest.approx(4, rel=0.02)
 
 
-def cold(base: TrialData, lone_s: float = 4.0) -> TrialData:
-    return with_record(with_measurement(base, lone_s=None), lone_s=(lone_s,))
+def test_r0_of_a_mix_is_the_mean_over_rounds_weighted_by_route() -> None:
+    trial = evidence(connections=4, tool="fast")
+    # The tool's own first request is of one route only, so it does not count
+    trial = with_record(
+        with_measurement(trial, lone_s=0.01),
+        lone_s=(0.01, 1.0, 0.03, 1.4, 0.02, 1.2),
+        lone_weights=(0.9, 0.1),
+    )
+    r0 = lone_r0_by_server([trial])[trial.cell.server]
+    assert r0.seconds == pytest.approx((0.109 + 0.167 + 0.138) / 3)
+    assert 0 < r0.half_s < 0.1
 
 
 def test_a_level_is_not_saturated_while_throughput_grows() -> None:
     """Uneven dealing makes requests wait below the knee, but throughput still grows."""
     settings = Server("gthread", 4, 2, 2048, 1000)
     trials = [evidence(settings, n, slots=[slots]) for n, slots in ((8, 5), (16, 6), (32, 6))]
-    verdicts = [cell.verdict for cell in sweep(*trials).cells]
-    assert verdicts == ["below capacity", "saturated", "saturated"]
+    assert verdicts(sweep(*trials)) == ["below capacity", "saturated", "saturated"]
 
 
 def test_the_lone_response_is_the_median_over_all_trials_of_a_server() -> None:
@@ -130,11 +145,12 @@ def test_the_lone_response_is_the_median_over_all_trials_of_a_server() -> None:
 
 
 def test_order_is_by_series_then_level_then_trial() -> None:
-    first, other = evidence(SYNC, 8, trial=2), evidence(server("gevent"), 4)
-    report = sweep(first, other, evidence(SYNC, 4), evidence(SYNC, 8))
-    keys = [(c.trial.cell.server.worker_class, c.trial.cell.concurrency) for c in report.cells]
-    assert keys == [("sync", 4), ("sync", 8), ("sync", 8), ("gevent", 4)]
-    assert [cell.trial.number for cell in report.cells] == [1, 1, 2, 1]
+    first, gevent = evidence(SYNC, 8, trial=2), evidence(server("gevent"), 4)
+    report = sweep(first, gevent, evidence(SYNC, 4), evidence(SYNC, 8))
+    assert [
+        (trial.cell.server.worker_class, trial.cell.concurrency, trial.number)
+        for trial in (cell.trial for cell in report.cells)
+    ] == [("sync", 4, 1), ("sync", 8, 1), ("sync", 8, 2), ("gevent", 4, 1)]
     assert len(report.classes) == 2
 
 
@@ -151,7 +167,7 @@ def test_missing_capacity_is_noted() -> None:
     repeated = [evidence(SYNC, level, trial=n) for level in (4, 8) for n in (1, 2, 3)]
     (note,) = sweep(*repeated).notes
     assert isinstance(note, NoCapacity)
-    assert note.values["why"] == "an interval needs a level of at most 2"
+    assert note.why == "an interval needs a level of at most 2"
 
 
 @settings(max_examples=25)

@@ -8,6 +8,7 @@ import pytest
 from tests.builders.analysis import (
     NS,
     SYNC,
+    cell_of,
     derived,
     evidence,
     ns,
@@ -26,13 +27,12 @@ from workerlab.model.plan import Server
 from workerlab.model.result import Report
 
 UVICORN = Server("uvicorn", 4, 1, 2048, 1000)
-
 MEAN_S = 0.055
 DISTRIBUTIONS: dict[str, Callable[[random.Random], float]] = {
-    "constant": lambda source: MEAN_S,
-    "exponential": lambda source: source.expovariate(1 / MEAN_S),
-    "bimodal": lambda source: source.choice((0.01, 0.1)),
-    "heavy tail": lambda source: 0.02 * source.paretovariate(1.6),
+    "constant": lambda chance: MEAN_S,
+    "exponential": lambda chance: chance.expovariate(1 / MEAN_S),
+    "bimodal": lambda chance: chance.choice((0.01, 0.1)),
+    "heavy tail": lambda chance: 0.02 * chance.paretovariate(1.6),
 }
 
 
@@ -40,12 +40,15 @@ def sweep(*trials: TrialData) -> Report:
     return analyse("run", {}, trials)
 
 
-def random_service(name: str, seed: int, level: int, rounds: int = 60) -> TrialData:
+def verdicts(report: Report) -> list[str]:
+    return [cell.verdict for cell in report.cells]
+
+
+def random_service(name: str, seed: int, level: int) -> TrialData:
     """A trial on 4 slots, and a few lone requests of the same distribution."""
-    source = random.Random(f"{name} {seed} {level}")
-    draw = DISTRIBUTIONS[name]
-    trial = evidence(SYNC, level, delays=lambda _: draw(source), rounds=rounds)
-    return with_record(trial, lone_s=tuple(draw(source) for _ in range(5)))
+    chance, draw = random.Random(f"{name} {seed} {level}"), DISTRIBUTIONS[name]
+    trial = evidence(SYNC, level, delays=lambda _: draw(chance), rounds=60)
+    return with_record(trial, lone_s=tuple(draw(chance) for _ in range(5)))
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -53,10 +56,8 @@ def random_service(name: str, seed: int, level: int, rounds: int = 60) -> TrialD
 def test_verdicts_of_slots_hold_for_any_distribution(name: str, seed: int) -> None:
     levels = (2, 3, 4, 5, 6, 8, 12, 16)
     report = sweep(*(random_service(name, seed, level) for level in levels))
-    for cell in report.cells:
-        n = cell.trial.cell.concurrency
-        expected = "below capacity" if n < 4 else "at capacity" if n == 4 else "saturated"
-        assert cell.verdict == expected, (n, cell.occupancy, cell.reason)
+    expected = ["below capacity"] * 2 + ["at capacity"] + ["saturated"] * 5
+    assert verdicts(report) == expected, [(cell.occupancy, cell.reason) for cell in report.cells]
 
 
 @pytest.mark.parametrize(("level", "expected"), [(1, 0.25), (2, 0.5), (4, 1.0), (16, 1.0)])
@@ -81,31 +82,46 @@ def test_a_slot_is_held_longer_than_the_span() -> None:
     assert occupancy(without_lone) == pytest.approx(1 / 6, abs=0.02)
 
 
-def slowed(level: int, service_s: float) -> TrialData:
+@pytest.mark.parametrize("failed", [(), (0,), (4,), (1, 3), (0, 2, 4)])
+def test_each_lone_response_is_compared_with_its_own_span(failed: tuple[int, ...]) -> None:
+    """Five lone requests, each longer than the last and 2 ms longer than its span; those that
+    `failed` took no time in the app."""
+    lone = [(-1 + 0.1 * number, 0.01 * (number + 1)) for number in range(5)]
+    spans = [
+        Span(100, ns(at_s), ns(at_s + (0.0 if number in failed else length_s - 0.002)))
+        for number, (at_s, length_s) in enumerate(lone)
+    ]
+    succeeded = [request for number, request in enumerate(lone) if number not in failed]
+    trial = evidence()
+    trial = with_record(
+        with_spans(trial, (*spans, *trial.spans.spans)),
+        lone_s=tuple(length_s for _, length_s in succeeded),
+        lone_begun_ns=tuple(ns(at_s) for at_s, _ in succeeded),
+    )
+    assert overhead_s(derived(trial)) == pytest.approx(0.002)
+
+
+def slowed(level: int, service_s: float, **changes: int) -> TrialData:
     """A server without slots: a lone request takes 100 ms, under load each takes `service_s`."""
-    trial = with_record(evidence(UVICORN, level, delay_s=service_s), lone_s=(0.1, 0.1, 0.1))
-    return with_measurement(trial, lone_s=None)
-
-
-def test_the_highest_level_is_not_automatically_saturated() -> None:
-    trials = slowed(4, 0.1), slowed(64, 0.12)
-    assert [cell.verdict for cell in sweep(*trials).cells] == ["below capacity"] * 2
+    trial = evidence(UVICORN, level, delay_s=service_s, **changes)
+    return with_measurement(with_record(trial, lone_s=(0.1, 0.1, 0.1)), lone_s=None)
 
 
 def test_without_slots_a_verdict_needs_another_level() -> None:
-    (alone,) = sweep(slowed(8, 0.15)).cells
+    alone = cell_of(slowed(8, 0.15))
     assert alone.verdict == "inconclusive"
     assert isinstance(alone.reason, GrowthUnknown)
     assert (alone.reason.why, alone.reason.add) == (ONE_LEVEL, 16)
-    shared = sweep(slowed(2, 0.1), slowed(4, 0.2), slowed(8, 0.4)).cells  # a pool of 2
-    assert [cell.verdict for cell in shared] == ["at capacity", "saturated", "saturated"]
-    (much,) = sweep(slowed(8, 0.4)).cells
-    assert much.verdict == "saturated"
+    assert cell_of(slowed(8, 0.4)).verdict == "saturated"
 
 
 @pytest.mark.parametrize(
-    ("rates", "verdicts"),
+    ("rates", "expected"),
     [
+        # The highest level is not automatically saturated
+        ({4: 40.0, 64: 64 / 0.12}, ["below capacity"] * 2),
+        # A pool of 2
+        ({2: 20.0, 4: 20.0, 8: 20.0}, ["at capacity", "saturated", "saturated"]),
         # Throughput dips at 8 connections, and 16 only recover from the dip
         ({2: 19.9, 4: 20.0, 8: 17.0, 16: 20.0}, ["at capacity", *["saturated"] * 3]),
         # A pool of 2 in each of 2 workers, with uneven connections: a small gain is no room
@@ -113,10 +129,9 @@ def test_without_slots_a_verdict_needs_another_level() -> None:
     ],
 )
 def test_verdicts_without_slots_follow_the_throughput(
-    rates: dict[int, float], verdicts: list[str]
+    rates: dict[int, float], expected: list[str]
 ) -> None:
-    cells = sweep(*(slowed(n, n / rps) for n, rps in rates.items())).cells
-    assert [cell.verdict for cell in cells] == verdicts
+    assert verdicts(sweep(*(slowed(n, n / rps) for n, rps in rates.items()))) == expected
 
 
 @pytest.mark.parametrize(
@@ -128,27 +143,25 @@ def test_verdicts_without_slots_follow_the_throughput(
         (0.8, 0.5, "saturated"),  # little: most of the rest is waiting too
     ],
 )
-def test_waiting_shows_nothing_if_others_took_the_cores(
+def test_waiting_is_inconclusive_if_other_programs_used_the_cores(
     service_s: float, wait: float, verdict: str
 ) -> None:
     """8 connections; `wait`: seconds in the run queue per second. Lone requests do not wait."""
     quiet = slowed(8, service_s)
     trial = noisy(quiet, server_wait=wait, others=1.8)
-    (cell,) = sweep(with_record(trial, lone_s=quiet.record.lone_s)).cells
+    cell = cell_of(with_record(trial, lone_s=quiet.record.lone_s))
     assert cell.core_wait is not None
     assert cell.verdict == verdict, cell.core_wait
 
 
 def repeated(rates: dict[int, tuple[float, ...]]) -> Report:
-    """Trials without slots at these requests/s, by connections. A lone request takes 100 ms."""
-    trials = (
-        evidence(UVICORN, n, trial=number, delay_s=n / rps)
-        for n, trial_rates in rates.items()
-        for number, rps in enumerate(trial_rates, 1)
-    )
-    lone_s = (0.1, 0.1, 0.1)
+    """Trials without slots at these requests/s, by connections."""
     return sweep(
-        *(with_measurement(with_record(trial, lone_s=lone_s), lone_s=None) for trial in trials)
+        *(
+            slowed(n, n / rps, trial=number)
+            for n, trial_rates in rates.items()
+            for number, rps in enumerate(trial_rates, 1)
+        )
     )
 
 
@@ -160,16 +173,16 @@ def test_a_cell_reaches_no_knee_that_its_series_does_not_show(
     highest: tuple[float, ...], verdict: str
 ) -> None:
     report = repeated({2: (20.0, 20.0, 20.0), 8: highest})
-    assert {cell.verdict for cell in report.cells[:3]} == {verdict}
+    assert verdicts(report)[:3] == [verdict] * 3
     assert (report.classes[0].knee is None) is (verdict == "below capacity")
 
 
 def test_a_gain_within_the_spread_of_trials_is_inconclusive() -> None:
     """Throughput grows by a tenth from 4 to 8 connections, and trials differ as much."""
-    cells = repeated({4: (21.0, 24.0, 27.0), 8: (23.0, 26.5, 30.0)}).cells
-    assert {cell.verdict for cell in cells[:3]} == {"inconclusive"}
-    assert isinstance(cells[0].reason, GrowthUnknown)
-    assert cells[0].reason.why == NOT_SIGNIFICANT
+    report = repeated({4: (21.0, 24.0, 27.0), 8: (23.0, 26.5, 30.0)})
+    assert verdicts(report)[:3] == ["inconclusive"] * 3
+    assert isinstance(report.cells[0].reason, GrowthUnknown)
+    assert report.cells[0].reason.why == NOT_SIGNIFICANT
 
 
 def paused(
@@ -177,11 +190,11 @@ def paused(
 ) -> TrialData:
     """Requests that sleep for 1 s; the machine pauses `at_s` into the second round, and their sleep
     goes on during the pause."""
-    second = range(1 + connections, 1 + 2 * connections)
+    second_round = range(1 + connections, 1 + 2 * connections)
     slow_s = at_s + max(1 - at_s, pause_s)
 
     def delays(number: int) -> float:
-        return slow_s if number in second else 1.0
+        return slow_s if number in second_round else 1.0
 
     trial = evidence(settings, connections, rounds=rounds, delays=delays)
     pause = Pause(ns(2 + at_s), ns(2 + at_s + pause_s))
@@ -192,9 +205,9 @@ def paused(
 @pytest.mark.parametrize("at_s", [0.05, 0.3, 0.6, 0.95])
 def test_a_pause_does_not_make_a_cell_saturated(at_s: float, pause_s: float) -> None:
     """With two rounds the steady part is 1 s, and the pause is a large part of it."""
-    for rounds, verdicts in ((2, {"below capacity", "inconclusive"}), (5, {"below capacity"})):
-        (cell,) = sweep(paused(UVICORN, 10, rounds, at_s, pause_s)).cells
-        assert cell.verdict in verdicts
+    for rounds, allowed in ((2, {"below capacity", "inconclusive"}), (5, {"below capacity"})):
+        cell = cell_of(paused(UVICORN, 10, rounds, at_s, pause_s))
+        assert cell.verdict in allowed
         assert type(cell.diagnosis) is NothingWaits
         assert cell.throughput_rps > 0
         if cell.verdict == "inconclusive":
@@ -204,17 +217,17 @@ def test_a_pause_does_not_make_a_cell_saturated(at_s: float, pause_s: float) -> 
 
 @pytest.mark.parametrize("pause_s", [0.5, 1.5, 2.5])
 def test_a_pause_does_not_excuse_waiting_requests(pause_s: float) -> None:
-    (cell,) = sweep(paused(Server("gevent", 2, 1, 2048, 3), 10, 2, 0.5, pause_s)).cells
-    assert cell.verdict == "saturated"
+    trial = paused(Server("gevent", 2, 1, 2048, 3), 10, 2, 0.5, pause_s)
+    assert cell_of(trial).verdict == "saturated"
+
+
+def test_a_pause_at_the_end_does_not_excuse_waiting_requests() -> None:
     trial = slowed(20, 0.2)
-    (cell,) = sweep(trial).cells
-    assert cell.verdict == "saturated"
+    assert cell_of(trial).verdict == "saturated"
     ended_ns = derived(trial).ended_ns
     pause = Pause(ended_ns - NS // 4, ended_ns + 3 * NS)
-    (cell,) = sweep(with_observations(trial, pauses=(pause,))).cells
-    assert cell.verdict == "saturated"
+    assert cell_of(with_observations(trial, pauses=(pause,))).verdict == "saturated"
 
 
 def test_a_single_connection_is_below_capacity_despite_a_pause() -> None:
-    (cell,) = sweep(paused(UVICORN, 1, 2, 0.5, 2.5)).cells
-    assert cell.verdict == "below capacity"
+    assert cell_of(paused(UVICORN, 1, 2, 0.5, 2.5)).verdict == "below capacity"
