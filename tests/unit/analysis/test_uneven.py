@@ -22,19 +22,23 @@ from tests.builders.analysis import (
     with_spans,
 )
 from tests.builders.runs import recorded
+from workerlab.analysis import TrialData
 from workerlab.analysis.diagnosis.slots import UnevenDealing
-from workerlab.analysis.slots import uneven_distribution
+from workerlab.analysis.slots import Distribution, uneven_distribution
 from workerlab.experiments.reading import trial_data
 from workerlab.run_store import load
 from workerlab.server.worker_classes import class_named
 
 
+def distribution(trial: TrialData) -> Distribution | None:
+    return uneven_distribution(derived(trial))
+
+
 def test_idle_slots_are_those_that_could_have_served_waiting_requests() -> None:
     """Two workers of two threads: three connections on one worker, one on the other."""
-    trial = evidence(
-        server("gthread", 2, 2), 4, slots=[2, 2], deal=lambda number: int(number % 4 == 0), rounds=9
-    )
-    dealing = uneven_distribution(derived(trial))
+    settings = server("gthread", 2, 2)
+    trial = evidence(settings, 4, slots=[2, 2], deal=lambda number: int(number % 4 == 0), rounds=9)
+    dealing = distribution(trial)
     assert dealing.idle == pytest.approx(1.0, abs=0.35)
     assert dealing.slots == 4
     assert dealing.taken[100] == pytest.approx(1.0, abs=0.01)
@@ -44,7 +48,7 @@ def test_idle_slots_are_those_that_could_have_served_waiting_requests() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 24), st.sampled_from(["sync", "gevent", "eventlet"]))
 def test_one_queue_for_all_is_never_uneven(connections: int, worker_class: str) -> None:
-    assert uneven_distribution(derived(evidence(server(worker_class), connections))) is None
+    assert distribution(evidence(server(worker_class), connections)) is None
 
 
 def test_a_sync_worker_holds_no_waiting_requests() -> None:
@@ -52,58 +56,48 @@ def test_a_sync_worker_holds_no_waiting_requests() -> None:
     request, while the other worker is idle."""
     base = evidence(server("sync", 2), 4, delay_s=0.001, rounds=40)
     first = base.spans.spans[0]
+    lone_ns = first.start_ns - NS // 2
     busy = [
         replace(first, start_ns=at, accept_ns=at - 800_000, end_ns=at + 1_000_000)
-        for at in (
-            first.start_ns - NS // 2,  # the lone request
-            *range(first.start_ns, first.start_ns + 40_000_000, 2_000_000),
-        )
+        for at in (lone_ns, *range(first.start_ns, first.start_ns + 40_000_000, 2_000_000))
     ]
     trial = with_record(with_spans(base, busy), lone_s=(0.005,))
-    assert uneven_distribution(derived(trial)) is None
+    assert distribution(trial) is None
     gthread_trial = with_cell(trial, server=server("gthread", 2, 1))
-    gthread_trial = replace(gthread_trial, worker_class=class_named("gthread"))
-    assert uneven_distribution(derived(gthread_trial)) is not None
+    assert distribution(replace(gthread_trial, worker_class=class_named("gthread"))) is not None
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(2, 4))
 def test_even_dealing_is_not_uneven(rounds: int, threads: int, workers: int) -> None:
+    settings, slots = server("gthread", workers, threads), [threads] * workers
     connections = workers * threads * rounds
-    trial = evidence(
-        server("gthread", workers, threads),
-        connections,
-        slots=[threads] * workers,
-        deal=lambda number: number % workers,
-    )
-    assert uneven_distribution(derived(trial)) is None
+    trial = evidence(settings, connections, slots=slots, deal=lambda number: number % workers)
+    assert distribution(trial) is None
 
 
 @pytest.mark.parametrize(("counts", "idle"), [((8, 0), 4), ((7, 1), 3), ((6, 2), 2)])
-def test_idle_slots_of_keepalive_connections(counts: tuple[int, int], idle: float) -> None:
-    dealing = uneven_distribution(derived(keepalive_trial(*counts)))
-    assert dealing.idle == pytest.approx(idle)
+def test_slots_idle_if_a_worker_has_too_few_connections(
+    counts: tuple[int, int], idle: float
+) -> None:
+    assert distribution(keepalive_trial(*counts)).idle == pytest.approx(idle)
 
 
-def test_uneven_connections_without_idle_slots() -> None:
+def test_connections_can_be_uneven_without_idle_slots() -> None:
     """Eleven connections share four slots, and five the other four."""
-    dealing = uneven_distribution(derived(keepalive_trial(11, 5, connections=16)))
+    dealing = distribution(keepalive_trial(11, 5, connections=16))
     assert dealing.idle is None
     assert dealing.times == pytest.approx(2.2)
     for counts in ((4, 4), (8, 8), (9, 7)):
-        assert (
-            uneven_distribution(derived(keepalive_trial(*counts, connections=sum(counts)))) is None
-        )
+        assert distribution(keepalive_trial(*counts, connections=sum(counts))) is None
 
 
-def test_without_observations_dealing_is_unknown() -> None:
-    assert uneven_distribution(derived(bare(gthread(16)))) is None
+def test_dealing_is_unknown_without_observations() -> None:
+    assert distribution(bare(gthread(16))) is None
 
 
 def test_a_loop_that_serves_one_at_a_time_has_one_slot() -> None:
-    for trial in trial_data(load(recorded("blocked"))):
-        dealing = uneven_distribution(derived(trial))
-        assert dealing.slots == 4
+    assert {distribution(trial).slots for trial in trial_data(load(recorded("blocked")))} == {4}
 
 
 def test_uneven_dealing_is_diagnosed_below_all_slots() -> None:

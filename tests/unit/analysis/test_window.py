@@ -1,4 +1,4 @@
-"""Throughput in the steady part, of synthetic spans and of ideal servers."""
+"""Throughput in the steady window, of synthetic spans and of ideal servers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders.analysis import ns, serve, spans_of
+from tests.builders.analysis import ServedRequest, ns, serve, spans_of
 from workerlab.analysis.samples import TooFewCompleted, Window, steady_window
 from workerlab.finding import Finding
 from workerlab.model.evidence import Span
@@ -16,10 +16,8 @@ def spans(*times: tuple[float, float | None]) -> list[Span]:
     return [Span(1, ns(start), None if end is None else ns(end)) for start, end in times]
 
 
-def steady(
-    done: list[Span], connections: int, *, lone_first: bool = False, stopped_ns: int | None = None
-) -> Window:
-    window = steady_window(done[lone_first:], connections, stopped_ns=stopped_ns)
+def steady(done: list[Span], connections: int, stopped_ns: int | None = None) -> Window:
+    window = steady_window(done, connections, stopped_ns=stopped_ns)
     assert isinstance(window, Window), window
     return window
 
@@ -34,6 +32,11 @@ def by_start(done: list[Span]) -> list[Span]:
     return sorted(done, key=lambda span: span.start_ns)
 
 
+def served(done: list[ServedRequest], *, lone_first: bool = False) -> list[Span]:
+    """The spans of these requests without the lone first one, by start."""
+    return by_start(list(spans_of(done)))[lone_first:]
+
+
 @settings(max_examples=150)
 @given(
     slots=st.integers(1, 40),
@@ -45,15 +48,10 @@ def by_start(done: list[Span]) -> list[Span]:
 def test_throughput_of_an_ideal_server_is_what_its_slots_allow(
     slots: int, connections: int, rounds: int, delay_s: float, lone_first: bool
 ) -> None:
-    done = serve(
-        lone_first + rounds * connections,
-        connections,
-        [slots],
-        lambda number: delay_s,
-        lone_first=lone_first,
-    )
-    rate = steady(by_start(list(spans_of(done))), connections, lone_first=lone_first)
-    assert rate.rps == pytest.approx(min(connections, slots) / delay_s, rel=0.01)
+    count = lone_first + rounds * connections
+    done = serve(count, connections, [slots], lambda number: delay_s, lone_first=lone_first)
+    window = steady(served(done, lone_first=lone_first), connections)
+    assert window.rps == pytest.approx(min(connections, slots) / delay_s, rel=0.01)
 
 
 @settings(max_examples=100)
@@ -66,25 +64,23 @@ def test_throughput_of_an_ideal_server_is_what_its_slots_allow(
 def test_jitter_does_not_raise_throughput_above_the_bound(
     slots: int, connections: int, rounds: int, delays: list[float]
 ) -> None:
-    done = serve(
-        1 + rounds * connections, connections, [slots], lambda number: delays[number % len(delays)]
-    )
-    rate = steady(by_start(list(spans_of(done))), connections, lone_first=True)
-    assert rate.rps <= min(connections, slots) / 1.0 * 1.01
+    count = 1 + rounds * connections
+    done = serve(count, connections, [slots], lambda number: delays[number % len(delays)])
+    window = steady(served(done, lone_first=True), connections)
+    assert window.rps <= min(connections, slots) / 1.0 * 1.01
 
 
 def test_a_batch_cut_by_the_window_counts_in_part() -> None:
-    # 3 workers, 4 connections: counting whole completions gives 3.2 of at most 3.0 requests/s.
+    # 3 workers, 4 connections: counting whole completions gives 3.2 of at most 3.0 requests/s
     done = serve(21, 4, [3], lambda number: 1.0)
     ends = sorted(request.end_s for request in done)[1:]
-    last = 20 - 4  # the 17th completion, when the first connection idles
+    last = 20 - 4  # the 17th completion, after which a connection is idle
     assert last / (ends[last] - ends[0]) == pytest.approx(3.2)
-    rate = steady(by_start(list(spans_of(done))), 4, lone_first=True)
-    assert rate.rps == pytest.approx(3.0)
+    assert steady(served(done, lone_first=True), 4).rps == pytest.approx(3.0)
 
 
 def test_the_window_runs_from_the_first_completion_to_the_first_idle_connection() -> None:
-    # Completions at 1 to 5 s; from the fourth on one of 2 connections is idle.
+    # Completions at 1 to 5 s; from the fourth on one of 2 connections is idle
     done = spans((0, 1), (0, 2), (1, 3), (2, 4), (3, 5))
     assert steady(done, 2).length_s == pytest.approx(3.0)
 
@@ -97,11 +93,8 @@ def test_too_few_requests_give_a_reason(count: int) -> None:
 
 @pytest.mark.parametrize(
     "times",
-    [
-        pytest.param([(0, 1)] * 3, id="empty"),
-        pytest.param([(0, 1), (0, 1.001), (0, 1.002)], id="only jitter"),
-        pytest.param([(1, 1)] * 9, id="one instant"),
-    ],
+    [[(0, 1)] * 3, [(0, 1), (0, 1.001), (0, 1.002)], [(1, 1)] * 9],
+    ids=["empty", "only jitter", "one instant"],
 )
 def test_a_window_without_length_is_unknown(times: list[tuple[float, float]]) -> None:
     assert why_not(spans(*times), 2) == "SteadyPartTooShort"
@@ -113,22 +106,20 @@ def test_spans_without_duration_are_counted_at_their_instant() -> None:
 
 
 def test_a_span_that_never_ended_holds_its_slot() -> None:
-    # Two slots for 10 s; the last request of one hangs from 6 s on.
-    whole = [(float(i), i + 1.0) for i in range(10)]
-    hung = [(float(i), i + 1.0) for i in range(6)] + [(6.0, None)]
-    rate = steady(by_start(spans(*whole, *hung)), 2, stopped_ns=ns(10))
-    # In 9 s: 9 on the first slot, 5 on the other, and the hanging one.
-    assert rate.rps == pytest.approx((9 + 5 + 1) / 9)
+    # Two slots for 10 s; the last request of one hangs from 6 s on
+    seconds = [(float(i), i + 1.0) for i in range(10)]
+    window = steady(by_start(spans(*seconds, *seconds[:6], (6.0, None))), 2, ns(10))
+    # In 9 s: 9 on the first slot, 5 on the other, and the hanging one
+    assert window.rps == pytest.approx((9 + 5 + 1) / 9)
 
 
 def test_a_timed_load_is_steady_until_it_stops() -> None:
-    # Stopped at 5.5 s: later requests belong to connections that are already closed.
-    done = [d for d in serve(200, 16, [4], lambda n: 1.0, lone_first=False) if d.start_s < 6]
-    rate = steady(by_start(list(spans_of(done))), 16, stopped_ns=ns(5.5))
-    assert rate.rps == pytest.approx(4.0)
-    assert rate.length_s == pytest.approx(4.0)
+    # Stopped at 5.5 s: later requests belong to connections that are already closed
+    done = serve(200, 16, [4], lambda number: 1.0, lone_first=False)
+    window = steady(served([request for request in done if request.start_s < 6]), 16, ns(5.5))
+    assert (window.rps, window.length_s) == pytest.approx((4.0, 4.0))
 
 
-def test_only_one_batch_within_the_time_is_unknown() -> None:
+def test_a_single_batch_until_the_load_stops_is_unknown() -> None:
     done = serve(40, 4, [4], lambda number: 1.0, lone_first=False)
-    assert why_not(by_start(list(spans_of(done))), 4, ns(1.5)) == "SteadyPartTooShort"
+    assert why_not(served(done), 4, ns(1.5)) == "SteadyPartTooShort"
