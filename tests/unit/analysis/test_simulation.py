@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate
+from operator import attrgetter
 from random import Random
 from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.builders.recursion import allen_cunneen, waits
 from workerlab.analysis.simulation import Layout, predict, simulate
@@ -29,8 +31,13 @@ def mean_s(requests: list[RequestNeed], rate_rps: float, layout: Layout) -> floa
     return fmean(simulate(poisson(rate_rps, len(requests)), requests, layout, Random(2)))
 
 
+def simultaneous(requests: list[RequestNeed], layout: Layout, seed: int = 1) -> list[float]:
+    """Response times of requests that arrive at the same time."""
+    return simulate([0.0] * len(requests), requests, layout, Random(seed))
+
+
 def test_the_formula_for_random_service_agrees_with_the_recursion() -> None:
-    """M/M/4 at 70 %: both are of the tests."""
+    """M/M/4 at 70 %; both are defined in `tests.builders.recursion`."""
     rng, count = Random(12), 400_000
     services_s = (rng.expovariate(10) for _ in range(count))
     mean_wait_s = fmean(waits(poisson(28, count, seed=13), services_s, 4))
@@ -100,32 +107,30 @@ def test_a_wait_delays_no_other_request_of_a_loop() -> None:
 
 
 def test_computing_without_the_gil_delays_no_other_thread() -> None:
-    together = [RequestNeed(0, 0, nogil_s=1.0)] * 3
+    requests = [RequestNeed(0, 0, nogil_s=1.0)] * 3
     for cores, expected_s in ((4, 1.0), (1, 3.0)):
-        responses_s = simulate([0, 0, 0], together, Layout(1, 4, cores=cores), Random(1))
+        responses_s = simultaneous(requests, Layout(1, 4, cores=cores))
         assert responses_s == pytest.approx([expected_s] * 3)
 
 
-def test_a_hoarded_request_waits_beside_an_idle_worker() -> None:
+def test_an_accepted_request_waits_although_another_worker_is_idle() -> None:
     """With random dealing, two simultaneous requests on two workers meet in half of the cases."""
-    layout = Layout(2, 1, accepts_ahead=True)
-    pairs = [simulate([0, 0], [RequestNeed(1, 0)] * 2, layout, Random(seed)) for seed in range(400)]
+    requests, layout = [RequestNeed(1, 0)] * 2, Layout(2, 1, accepts_ahead=True)
+    pairs = [simultaneous(requests, layout, seed) for seed in range(400)]
     assert {round(response_s) for pair in pairs for response_s in pair} == {1, 2}
     assert 0.35 < fmean(max(pair) > 1.5 for pair in pairs) < 0.65
 
 
 def test_a_pool_limits_requests_in_flight() -> None:
-    layout = Layout(4, 2, max_in_flight=2)
-    responses_s = simulate([0] * 6, [RequestNeed(1, 0)] * 6, layout, Random(1))
+    responses_s = simultaneous([RequestNeed(1, 0)] * 6, Layout(4, 2, max_in_flight=2))
     assert responses_s == pytest.approx([1, 1, 2, 2, 3, 3])
 
 
-def test_every_request_is_answered_once() -> None:
+@pytest.mark.parametrize("layout", [Layout(1), Layout(1, 1, loop=True), Layout(2, max_in_flight=1)])
+def test_every_request_is_answered_once(layout: Layout) -> None:
     """Even thousands that need nothing, behind one that takes long."""
     requests = [RequestNeed(1, 0), *[RequestNeed(0, 0)] * 5_000]
-    for layout in (Layout(1), Layout(1, 1, loop=True), Layout(2, max_in_flight=1)):
-        responses_s = simulate([0.0] * 5_001, requests, layout, Random(1))
-        assert responses_s == pytest.approx([1.0] * 5_001)
+    assert simultaneous(requests, layout) == pytest.approx([1.0] * 5_001)
 
 
 SERVER = Server("any", 2, 4, 2048, 1000)
@@ -137,22 +142,19 @@ def test_a_prediction_is_repeatable_and_within_its_range() -> None:
     forecast = predict(SERVER, row, NEEDS, arrivals_s, cores=2)
     assert forecast == predict(SERVER, row, NEEDS, arrivals_s, cores=2)
     assert forecast != predict(SERVER, row, NEEDS, arrivals_s, cores=2, seed=2)
-    summaries = forecast.low, forecast.central, forecast.high
-    for name in ("mean", "p50", "p90", "p95", "p99", "max"):
-        low, central, high = (getattr(summary, name) for summary in summaries)
-        assert low <= central <= high
+    for figure in map(attrgetter, ("mean", "p50", "p90", "p95", "p99", "max")):
+        assert figure(forecast.low) <= figure(forecast.central) <= figure(forecast.high)
 
 
 def test_an_app_inside_a_loop_that_serves_one_at_a_time_blocks_it() -> None:
     """Each tornado worker gets one of eight requests; the first to finish takes the rest."""
-    row = WorkerClass("tornado", "one", accepts_first=True)
     needs = Needs("t", (RequestNeed(1.0, 0.0),), 0.0, 0.0)
-    assert predict(SERVER, row, needs, [0.0] * 8).central.max == pytest.approx(7.0)
-    sync = predict(SERVER, WorkerClass("sync", "one"), needs, [0.0] * 8)
-    assert sync.central.max == pytest.approx(4.0)
+    tornado, sync = WorkerClass("tornado", "one", accepts_first=True), WorkerClass("sync", "one")
+    for row, max_s in ((tornado, 7.0), (sync, 4.0)):
+        assert predict(SERVER, row, needs, [0.0] * 8).central.max == pytest.approx(max_s)
 
 
-def test_nothing_measured_is_an_error() -> None:
+def test_a_prediction_needs_measured_requests() -> None:
     with pytest.raises(ValueError, match="measured requests"):
         predict(SERVER, WorkerClass("any", "one"), Needs("t", (), 0, 0), [1.0])
 
@@ -160,18 +162,16 @@ def test_nothing_measured_is_an_error() -> None:
 def test_the_worker_woken_first_accepts_most() -> None:
     """With odds of 8, 4, 2, 1 the first of four workers gets 8/15 of the requests, more than it can
     serve; with equal odds each can serve its share."""
-    arrivals_s, requests = poisson(56, 8_000), [RequestNeed(0.05, 0.0)] * 8_000
+    requests = [RequestNeed(0.05, 0.0)] * 8_000
     fair_s, unfair_s = (
-        fmean(
-            simulate(arrivals_s, requests, Layout(4, 1, accepts_ahead=True, fairness=f), Random(1))
-        )
-        for f in (1.0, 0.5)
+        mean_s(requests, 56, Layout(4, 1, accepts_ahead=True, fairness=fairness))
+        for fairness in (1.0, 0.5)
     )
     assert fair_s < 0.2  # M/D/1 at 70 %: 0.11
     assert unfair_s > 5.0  # 30 requests a second for a worker that serves 20
 
 
-def test_the_range_of_a_hoarding_class_covers_every_dealing() -> None:
+def test_the_range_of_a_class_that_accepts_first_covers_every_dealing() -> None:
     server, arrivals_s = Server("any", 4, 1, 2048, 1000), poisson(56, 2_000)
     needs = Needs("t", (RequestNeed(0.05, 0.0),), 0.0, 0.0)
     unfair = predict(server, WorkerClass("any", "threads", accepts_first=True), needs, arrivals_s)
@@ -188,19 +188,17 @@ def test_a_worker_that_accepts_only_what_it_serves_queues_nothing(
     """Such as gthread with as many worker_connections as threads: the rest waits in the kernel."""
     arrivals_s = sorted(arrival for arrival, _ in load)
     requests = [RequestNeed(need, 0.0) for _, need in load]
-    layouts = (
-        Layout(workers, slots, accepts_ahead=True, max_accepted=slots),
-        Layout(workers, slots),
+    limited, plain = (
+        simulate(arrivals_s, requests, Layout(workers, slots, **options), Random(1))
+        for options in ({"accepts_ahead": True, "max_accepted": slots}, {})
     )
-    limited, plain = (simulate(arrivals_s, requests, layout, Random(1)) for layout in layouts)
     assert limited == pytest.approx(plain, abs=1e-9)
 
 
 def test_computing_after_the_wait_cannot_move_to_an_idle_worker() -> None:
-    needs = [RequestNeed(0.03, 0.006)] * 20_000
+    requests = [RequestNeed(0.03, 0.006)] * 20_000
     before_s, after_s = (
-        mean_s(needs, 200, Layout(2, None, accepts_ahead=True, loop=True, cpu_before_wait_s=part))
-        - 0.036
-        for part in (math.inf, 0.0)
+        mean_s(requests, 200, replace(LOOP, workers=2, cpu_before_wait_s=cpu_before_s)) - 0.036
+        for cpu_before_s in (math.inf, 0.0)
     )
     assert 0 < before_s < after_s / 1.3

@@ -48,23 +48,30 @@ def late(
     """The last requests reach the app long after all others, as if their packets had been dropped.
     `accepted`: their workers accepted them in time. `late_s`: the delay of each."""
     spans = list(trial.spans.spans)
-    for place in range(len(spans) - count, len(spans)):
-        span = spans[place]
-        delay_ns = round((LATE_S + place if late_s is None else late_s) * NS)
-        spans[place] = replace(
+    for number in range(len(spans) - count, len(spans)):
+        span = spans[number]
+        delay_ns = round((LATE_S + number if late_s is None else late_s) * NS)
+        spans[number] = replace(
             span,
             start_ns=span.start_ns + delay_ns,
             end_ns=span.end_ns + delay_ns,
             accept_ns=span.accept_ns + (0 if accepted else delay_ns),
         )
-    last_s = (max(span.end_ns or 0 for span in spans) - spans[0].start_ns) / NS
+    last_s = (max(span.end_ns for span in spans) - spans[0].start_ns) / NS
     mean_s = last_s * count / len(spans) + 1
-    slow = replace(trial.measurement.response, mean=mean_s, max=last_s)
-    rps = len(spans) / last_s
-    trial = with_measurement(trial, duration_s=last_s, rps=rps, response=slow)
-    trial = with_measurement(trial, connects_s=(1.02,) * 3)
-    ended_ns = (spans[-1].end_ns or 0) + NS // 100
-    return with_record(with_spans(trial, spans), load_end_ns=ended_ns)
+    return with_measurement(
+        with_record(with_spans(trial, spans), load_end_ns=spans[-1].end_ns + NS // 100),
+        duration_s=last_s,
+        rps=len(spans) / last_s,
+        response=replace(trial.measurement.response, mean=mean_s, max=last_s),
+        connects_s=(1.02,) * 3,
+    )
+
+
+def with_drops(*, accepted: bool = False) -> TrialData:
+    """A stall while the kernel dropped packets."""
+    trial = late(evidence(SMALL, 16, delay_s=0.3), 2, accepted=accepted)
+    return with_observations(trial, counters=DROPS)
 
 
 def stall_of(cell: Result) -> IdleWhileClientsWait:
@@ -75,10 +82,8 @@ def stall_of(cell: Result) -> IdleWhileClientsWait:
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_stall_is_the_diagnosis(accepted: bool) -> None:
     """Even if a worker has accepted the connection and its slot waits for the request."""
-    trial = late(evidence(SMALL, 16, delay_s=0.3), 2, accepted=accepted)
-    trial = with_observations(trial, counters=DROPS)
-    cell = cell_of(trial)
-    facts = derived(trial)
+    trial = with_drops(accepted=accepted)
+    cell, facts = cell_of(trial), derived(trial)
     assert facts.rps == pytest.approx(2 / 0.3)
     assert cell.throughput_rps == cell.whole_rps
     assert cell.whole_rps == pytest.approx(80 / (facts.load_s - 0.3), rel=0.01)
@@ -89,10 +94,10 @@ def test_a_stall_is_the_diagnosis(accepted: bool) -> None:
 
 
 def test_a_pause_of_the_machine_is_not_a_stall() -> None:
-    trial = with_observations(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
-    *_, last, _, late_one = trial.spans.spans
+    trial = with_drops()
+    *_, last_in_time, _, last = trial.spans.spans
     assert stalled(derived(trial)) is not None
-    pause = Pause(last.end_ns, late_one.start_ns)
+    pause = Pause(last_in_time.end_ns, last.start_ns)
     assert stalled(derived(with_observations(trial, pauses=(pause,)))) is None
 
 
@@ -101,23 +106,22 @@ def test_slots_idle_because_of_a_blocked_loop_are_not_a_stall_with_a_pause() -> 
     before = derived(trial)
     assert stalled(before) is None
     trial = late(trial, 2, late_s=before.load_s)
-    *_, last, late_one, _ = trial.spans.spans
+    *_, last_in_time, first_late, _ = trial.spans.spans
     assert stalled(derived(trial)) is not None
-    pause = Pause(last.end_ns, late_one.start_ns)
+    pause = Pause(last_in_time.end_ns, first_late.start_ns)
     assert stalled(derived(with_observations(trial, pauses=(pause,)))) is None
 
 
 def test_a_longer_backlog_is_advised_only_if_the_queue_is_too_short() -> None:
-    short = stall_of(cell_of(late(evidence(SMALL, 16, delay_s=0.3), 2)))
-    assert short.advice == ("a --backlog of 16 or more would prevent the drops",)
-    long = stall_of(cell_of(late(evidence(replace(SMALL, backlog=16), 16, delay_s=0.3), 2)))
-    assert long.advice == ()
+    for backlog, advice in ((2, ("a --backlog of 16 or more would prevent the drops",)), (16, ())):
+        trial = late(evidence(replace(SMALL, backlog=backlog), 16, delay_s=0.3), 2)
+        assert stall_of(cell_of(trial)).advice == advice
 
 
 def test_all_results_of_a_stall_are_of_the_whole_load() -> None:
     """Idle slots lower the occupancy, and the interval of the steady part does not apply."""
-    trial = with_observations(late(evidence(SMALL, 16, delay_s=0.3), 2), counters=DROPS)
-    cell = cell_of(trial)
+    trial = with_drops()
+    cell, facts = cell_of(trial), derived(trial)
     stall = stall_of(cell).stall
     idle = stall.idle_s / stall.load_s
     assert cell.occupancy < 1 - idle / 2  # at least one slot of two idles
@@ -127,6 +131,14 @@ def test_all_results_of_a_stall_are_of_the_whole_load() -> None:
     advice = {item for finding in cell.findings for item in finding.values["advice"]}
     assert "a --backlog of 16 or more would prevent the drops" in advice
     assert BACKLOG_MOVES_WAIT not in advice  # it would contradict the other advice
+    whole = whole_load(facts)
+    mean_s = requests_in_flight(facts).inside_s(whole) / whole.completed
+    assert cell.breakdown.response_s == pytest.approx(mean_s)
+    assert mean_s > 16 / facts.rps * 1.05
+
+
+def test_a_document_says_where_results_are_of_the_whole_load() -> None:
+    trial = with_drops()
     document = sweep_document(analyse("stall", {}, [trial]))
     assert text(document.tables[1].title).endswith("mean of the whole load")
     assert "levels off" not in text(document.findings[0])
@@ -134,29 +146,19 @@ def test_all_results_of_a_stall_are_of_the_whole_load() -> None:
     assert text(both.tables[1].title).endswith("(the whole load where it stalled)")
 
 
-def test_the_breakdown_of_a_stall_is_of_the_whole_load() -> None:
-    trial = late(evidence(SMALL, 16, delay_s=0.3), 2)
-    facts = derived(with_observations(trial, counters=DROPS))
-    cell = cell_of(with_observations(trial, counters=DROPS))
-    whole = whole_load(facts)
-    mean_s = requests_in_flight(facts).inside_s(whole) / whole.completed
-    assert cell.breakdown.response_s == pytest.approx(mean_s)
-    assert mean_s > 16 / facts.rps * 1.05
-
-
 def test_without_kernel_counters_only_a_severe_stall_counts() -> None:
     """The whole load must then be below 0.7 of the steady throughput."""
-    bad = late(evidence(SYNC, 8, delay_s=0.3), 2)
-    assert stalled(derived(bad)) is not None
-    good = with_spans(bad, evidence(SYNC, 8, delay_s=0.3).spans.spans)
-    assert stalled(derived(good)) is None
+    trial = evidence(SYNC, 8, delay_s=0.3)
+    severe = late(trial, 2)
+    assert stalled(derived(severe)) is not None
+    assert stalled(derived(with_spans(severe, trial.spans.spans))) is None
 
 
 def test_a_long_request_in_the_app_is_not_a_stall() -> None:
     trial = evidence(SYNC, 8, delays=lambda number: 10.0 if number == 40 else 1.0)
     cell = cell_of(trial)
     assert stalled(derived(trial)) is None
-    assert notes_by_code(cell)["SlowerAsAWhole"].values["whole_rps"] == cell.whole_rps
+    assert notes_by_code(cell)["SlowerAsAWhole"].whole_rps == cell.whole_rps
     assert cell.throughput_rps == pytest.approx(4.0)
 
 
@@ -195,9 +197,9 @@ def in_flight_twice(trial: TrialData) -> tuple[float, float]:
     untimed = with_measurement(trial, timings=())  # so only the spans count
     facts, client = derived(untimed), derived(trial).measurement
     whole = whole_load(facts)
-    lone = 1 if trial.lone_first else 0
-    lone_s = (client.lone_s or client.response.mean) * lone
-    mean_s = (client.response.mean * client.requests - lone_s) / (client.requests - lone)
+    lone_s = (client.lone_s or client.response.mean) * trial.lone_first
+    total_s = client.response.mean * client.requests - lone_s
+    mean_s = total_s / (client.requests - trial.lone_first)
     return requests_in_flight(facts).inside_s(whole) / whole.length_s, whole.rps * mean_s
 
 
