@@ -329,6 +329,11 @@ def with_record(trial: TrialData, **changes: Any) -> TrialData:
     return replace(trial, record=replace(trial.record, **changes))
 
 
+def with_lone(trial: TrialData, lone_s: tuple[float, ...]) -> TrialData:
+    """The same trial with these lone responses before the load, and none by the load tool."""
+    return with_record(with_measurement(trial, lone_s=None), lone_s=lone_s)
+
+
 def with_observations(trial: TrialData, **changes: Any) -> TrialData:
     return replace(trial, observations=replace(trial.observations, **changes))
 

@@ -14,6 +14,7 @@ from tests.builders.analysis import (
     gthread,
     notes_by_code,
     server,
+    with_lone,
     with_measurement,
     with_record,
 )
@@ -104,14 +105,15 @@ def test_wrk_has_its_waiting_from_littles_law() -> None:
 
 
 def test_a_lone_response_slower_than_the_load_is_not_used() -> None:
-    def with_lone(level: int, lone_s: float) -> TrialData:
-        return with_record(with_measurement(evidence(SYNC, level), lone_s=None), lone_s=(lone_s,))
-
-    cell = cell_of(with_lone(4, 1.2))
+    four, *others = (
+        with_lone(evidence(SYNC, level), (lone_s,))
+        for level, lone_s in ((4, 1.2), (8, 4.0), (16, 4.0))
+    )
+    cell = cell_of(four)
     assert notes_by_code(cell)["SlowerAlone"].lone_s == pytest.approx(1.2)
     assert cell.throughput_rps is not None
     assert cell.bound_rps == pytest.approx(cell.throughput_rps)
-    report = sweep(with_lone(4, 1.2), with_lone(8, 4.0), with_lone(16, 4.0))
+    report = sweep(four, *others)
     assert verdicts(report) == ["at capacity", "saturated", "saturated"]
     assert report.classes[0].knee == pytest.approx(4, rel=0.02)
 

@@ -1,9 +1,10 @@
-"""Shared resources: found if all requests are slower together, not if some are always slow."""
+"""Shared resources: found if all requests slow each other down, not if some are always slow."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -13,9 +14,8 @@ from tests.builders.analysis import (
     diagnosis_types,
     evidence,
     server,
-    with_measurement,
+    with_lone,
     with_observations,
-    with_record,
 )
 from tests.unit.analysis.test_drift import STEADY
 from workerlab.analysis import TrialData, analyse
@@ -25,13 +25,10 @@ from workerlab.analysis.diagnosis.slots import WaitingForSlots
 from workerlab.model.evidence import ProcessSample
 from workerlab.model.result import Result
 
-ASYNC = server("gevent", 2)
-FAST_SHARE = 0.55
-
 
 def trial(delays: Callable[[int], float], lone_s: tuple[float, ...]) -> TrialData:
-    data = evidence(ASYNC, 8, rounds=20, delay_s=0.05, delays=delays)
-    return with_record(with_measurement(data, lone_s=None), lone_s=lone_s)
+    settings = server("gevent", 2)
+    return with_lone(evidence(settings, 8, rounds=20, delay_s=0.05, delays=delays), lone_s)
 
 
 def test_requests_slower_than_lone_ones_share_something() -> None:
@@ -48,12 +45,12 @@ def test_varying_service_times_are_not_sharing(kind: str, lone: int) -> None:
     may be invalid, if a long request is the last one."""
     wrong = valid = 0
     for seed in range(25):
-        chance = random.Random(f"{kind} {lone} {seed}")
-        alone = tuple(STEADY[kind](chance) for _ in range(lone))
-        cell = cell_of(trial(lambda _, c=chance: STEADY[kind](c), alone))
+        draw = partial(STEADY[kind], random.Random(f"{kind} {lone} {seed}"))
+        lone_s = tuple(draw() for _ in range(lone))
+        cell = cell_of(trial(lambda _, draw=draw: draw(), lone_s))
         if isinstance(cell, Result):
             valid += 1
-            wrong += any(isinstance(finding, Shared) for finding in cell.findings)
+            wrong += Shared in map(type, cell.findings)
     assert wrong <= 1
     assert valid >= 24
 
@@ -75,19 +72,15 @@ def test_computing_requests_share_the_cpu_only() -> None:
 
 def cells_at(worker_class: str, *levels: tuple[int, Callable[[int], float]]) -> list[Result]:
     """Lone requests of 50 ms, and levels of connections with their service times."""
-    trials = [
-        with_measurement(evidence(server(worker_class), n, rounds=40, delays=delays), lone_s=None)
-        for n, delays in levels
-    ]
-    trials = [with_record(trial, lone_s=(0.05,) * 5) for trial in trials]
-    return list(analyse("run", {}, trials).cells)
+    trials = (evidence(server(worker_class), n, rounds=40, delays=delays) for n, delays in levels)
+    return list(analyse("run", {}, [with_lone(trial, (0.05,) * 5) for trial in trials]).cells)
 
 
 def mostly_fast(mean_s: float) -> Callable[[int], float]:
-    """Service times of which most equal a lone one, so ranks show nothing."""
-    chance = random.Random("lucky")
-    slow_s = 0.05 + (mean_s - 0.05) / (1 - FAST_SHARE)
-    return lambda _: 0.05 if chance.random() < FAST_SHARE else slow_s
+    """Service times that mostly equal a lone one, so their ranks are inconclusive."""
+    chance, fast_share = random.Random("lucky"), 0.55
+    slow_s = 0.05 + (mean_s - 0.05) / (1 - fast_share)
+    return lambda _: 0.05 if chance.random() < fast_share else slow_s
 
 
 def evidence_of(cell: Result) -> SharingEvidence:
@@ -105,25 +98,19 @@ def test_service_times_are_compared_with_fewer_connections() -> None:
 
 def test_no_more_throughput_with_free_slots_is_sharing() -> None:
     few, many = cells_at("sync", (2, mostly_fast(0.1)), (8, mostly_fast(0.2)))
-    assert many.verdict == "saturated"
-    assert few.verdict == "saturated"
-    assert evidence_of(few).more == 8
-    assert evidence_of(many).fewer == 2
+    assert (few.verdict, many.verdict) == ("saturated", "saturated")
+    assert (evidence_of(few).more, evidence_of(many).fewer) == (8, 2)
 
 
 @pytest.mark.parametrize("kind", STEADY)
 def test_varying_service_times_at_several_levels_are_not_sharing(kind: str) -> None:
-    wrong = 0
-    for seed in range(10):
+    def is_wrong(seed: int) -> bool:
         chance = random.Random(f"{kind} {seed}")
-        delays = lambda _, c=chance: STEADY[kind](c)  # noqa: E731
-        cells = cells_at("gevent", (2, delays), (16, delays))
-        wrong += any(
-            isinstance(finding, Shared) and finding.longer.fewer
-            for cell in cells
-            for finding in cell.findings
-        )
-    assert wrong <= 1
+        levels = [(connections, lambda _: STEADY[kind](chance)) for connections in (2, 16)]
+        findings = [finding for cell in cells_at("gevent", *levels) for finding in cell.findings]
+        return any(isinstance(finding, Shared) and finding.longer.fewer for finding in findings)
+
+    assert sum(map(is_wrong, range(10))) <= 1
 
 
 def test_more_slots_are_not_advised_if_each_is_held_longer() -> None:

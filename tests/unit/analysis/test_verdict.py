@@ -12,7 +12,7 @@ from tests.builders.analysis import (
     derived,
     evidence,
     ns,
-    with_measurement,
+    with_lone,
     with_observations,
     with_record,
     with_spans,
@@ -103,8 +103,7 @@ def test_each_lone_response_is_compared_with_its_own_span(failed: tuple[int, ...
 
 def slowed(level: int, service_s: float, **changes: int) -> TrialData:
     """A server without slots: a lone request takes 100 ms, under load each takes `service_s`."""
-    trial = evidence(UVICORN, level, delay_s=service_s, **changes)
-    return with_measurement(with_record(trial, lone_s=(0.1, 0.1, 0.1)), lone_s=None)
+    return with_lone(evidence(UVICORN, level, delay_s=service_s, **changes), (0.1, 0.1, 0.1))
 
 
 def test_without_slots_a_verdict_needs_another_level() -> None:
