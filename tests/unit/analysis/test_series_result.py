@@ -1,4 +1,4 @@
-"""Knee and verdicts of one series do not contradict each other."""
+"""The knee and the verdicts of a series do not contradict each other."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from workerlab.model.result import Verdict
 from workerlab.report.values import text
 
 
-def series(*levels: int, bound: Mapping[str, tuple[Finding, ...]] | None = None) -> Series:
+def series(*levels: int) -> Series:
     """The series of a sync server with 4 slots and a service time of 1 s."""
-    return series_of([evidence(connections=n, tool="fast") for n in levels], bound)
+    return series_of([evidence(connections=n, tool="fast") for n in levels])
 
 
-def series_of(
-    trials: list[TrialData], bound: Mapping[str, tuple[Finding, ...]] | None = None
-) -> Series:
-    closed = list(map(derived, trials))
-    key = trials[0].cell.series
-    return Series(key, trials, R0(1.0, 0.0), closed, (), (), tool_limits=bound or {})
+def series_of(trials: list[TrialData]) -> Series:
+    return Series(trials[0].cell.series, trials, R0(1.0, 0.0), list(map(derived, trials)), (), ())
+
+
+def disturbed(trial: TrialData) -> TrialData:
+    return noisy(trial, server_wait=0.8, others=1.8)
 
 
 def judged(of: Series, verdicts: Mapping[int, Verdict]) -> Judgements:
@@ -74,51 +74,48 @@ def test_the_knee_is_below_the_lowest_saturated_level() -> None:
     assert note.short == "3 to 3"
 
 
-def test_growth_from_a_saturated_level_is_no_sign_of_room() -> None:
-    estimate = knee(series(1, 3), c1="saturated", c3="saturated")
-    assert isinstance(estimate.note, KneeBetween)
-    assert estimate.note.step.meaning == NO_SPARE_CAPACITY
+def test_growth_from_a_saturated_level_shows_no_spare_capacity() -> None:
+    note = knee(series(1, 3), c1="saturated", c3="saturated").note
+    assert isinstance(note, KneeBetween)
+    assert note.step.meaning == NO_SPARE_CAPACITY
 
 
-def test_growth_within_the_intervals_is_no_growth() -> None:
-    for relative_half, meaning, advice in ((0.0, "", "add"), (0.8, NOT_SIGNIFICANT, REPEAT_OR_ADD)):
-        base = series(2, 4)
-        # A faster lone response, so that both levels wait
-        slow = Series(base.key, base.trials, R0(0.5, 0.0), base.closed, (), ())
-        slow.__dict__["relative_halves"] = {2: relative_half, 4: relative_half}
-        judgements = judged(slow, {2: "below capacity", 4: "below capacity"})
-        note = knee_by_levels(slow, judgements, highest_tried=4).note
-        assert isinstance(note, KneeAtLeast)
-        assert isinstance(note.why, LastStep)
-        assert (note.why.meaning, note.advice) == (meaning, advice)
+@pytest.mark.parametrize(
+    ("relative_half", "meaning", "advice"),
+    [(0.0, "", "add"), (0.8, NOT_SIGNIFICANT, REPEAT_OR_ADD)],
+)
+def test_growth_within_the_intervals_is_no_growth(
+    relative_half: float, meaning: str, advice: str
+) -> None:
+    # A faster lone response, so that both levels wait
+    of = replace(series(2, 4), r0=R0(0.5, 0.0))
+    of.__dict__["relative_halves"] = {2: relative_half, 4: relative_half}
+    judgements = judged(of, {2: "below capacity", 4: "below capacity"})
+    note = knee_by_levels(of, judgements, highest_tried=4).note
+    assert isinstance(note, KneeAtLeast)
+    assert isinstance(note.why, LastStep)
+    assert (note.why.meaning, note.advice) == (meaning, advice)
 
 
-def test_disturbed_levels_show_no_knee() -> None:
-    trials = [evidence(connections=n, tool="fast") for n in (2, 4, 8)]
-
-    def disturbed_knee(*disturbed: int) -> Knee:
-        some_noisy = [
-            noisy(trial, server_wait=0.8, others=1.8)
-            if trial.trial.cell.concurrency in disturbed else trial
-            for trial in trials
-        ]  # fmt: skip
-        of = series_of(some_noisy)
-        return knee(of, c2="below capacity", c4="at capacity", c8="saturated")
-
-    assert disturbed_knee(2).connections == disturbed_knee().connections == 4
-    for disturbed in ((8,), (2, 4, 8)):
-        doubtful = disturbed_knee(*disturbed)
-        assert doubtful.connections is None
-        assert isinstance(doubtful.note, KneeDoubtful)
-        assert "lost to other programs" in str(doubtful.note)
-        assert doubtful.note.short == "inconclusive"
+@pytest.mark.parametrize(
+    ("levels", "connections"), [((), 4), ((2,), 4), ((8,), None), ((2, 4, 8), None)]
+)
+def test_disturbed_levels_show_no_knee(levels: tuple[int, ...], connections: int | None) -> None:
+    trials = {n: evidence(connections=n, tool="fast") for n in (2, 4, 8)}
+    of = series_of([disturbed(trial) if n in levels else trial for n, trial in trials.items()])
+    estimate = knee(of, c2="below capacity", c4="at capacity", c8="saturated")
+    assert estimate.connections == connections
+    if connections is None:
+        assert isinstance(estimate.note, KneeDoubtful)
+        assert "lost to other programs" in str(estimate.note)
+        assert estimate.note.short == "inconclusive"
 
 
 @pytest.mark.parametrize(("relative_half", "note"), [(0.2, KneeAtLeast), (1.8, KneeDoubtful)])
-def test_a_disturbed_level_of_unknown_throughput_grows_by_nothing(
+def test_a_disturbed_level_of_imprecise_throughput_is_inconclusive(
     relative_half: float, note: type[Finding]
 ) -> None:
-    of = series_of([noisy(evidence(connections=4, tool="fast"), server_wait=0.8, others=1.8)])
+    of = series_of([disturbed(evidence(connections=4, tool="fast"))])
     of.__dict__["relative_halves"] = {4: relative_half}
     assert isinstance(knee(of, c4="at capacity").note, note)
 
@@ -127,9 +124,7 @@ def test_there_is_no_capacity_without_a_knee() -> None:
     trials = [evidence(connections=n, tool="fast", trial=k) for n in (1, 8, 16) for k in (1, 2, 3)]
     (quiet,) = analyse("quiet", {}, trials).classes
     assert quiet.capacity_ci95 == pytest.approx((4.0, 4.0), rel=0.05)
-    report = analyse(
-        "disturbed", {}, [noisy(trial, server_wait=0.8, others=1.8) for trial in trials]
-    )
+    report = analyse("disturbed", {}, list(map(disturbed, trials)))
     (group,) = report.classes
     assert (group.knee, group.capacity_rps, group.capacity_ci95) == (None, None, None)
     (note,) = report.notes
@@ -139,64 +134,56 @@ def test_there_is_no_capacity_without_a_knee() -> None:
 def test_an_imprecise_throughput_shows_no_knee() -> None:
     of = series(2, 4, 8)
     of.__dict__["relative_halves"] = {2: 0.0, 4: 0.0, 8: 0.3}
-    estimate = knee(of, c2="below capacity", c4="at capacity", c8="saturated")
-    assert str(estimate.note) == (
-        "inconclusive: at 8 connections the throughput is known only to ± 30 %"
-    )
+    note = knee(of, c2="below capacity", c4="at capacity", c8="saturated").note
+    assert str(note) == "inconclusive: at 8 connections the throughput is known only to ± 30 %"
 
 
-def test_an_inconclusive_level_is_not_counted() -> None:
+def test_an_inconclusive_level_is_ignored() -> None:
     of = series(2, 4, 8)
-    assert knee(of, c2="below capacity", c4="at capacity", c8="saturated").connections is not None
     estimate = knee(of, c2="below capacity", c4="inconclusive", c8="inconclusive")
     assert estimate.connections is None
     assert isinstance(estimate.note, KneeAbove)
-    estimate = knee(of, c2="below capacity", c4="at capacity", c8="inconclusive")
-    assert isinstance(estimate.note, KneeAtLeast)
-    assert (estimate.note.why, estimate.note.add) == (
-        PROPORTIONAL,
-        None,
-    )  # higher levels were tried
-    assert str(knee(of, c2="inconclusive", c4="inconclusive", c8="inconclusive").note) == (
-        "unknown: every cell is inconclusive"
-    )
+    note = knee(of, c2="below capacity", c4="at capacity", c8="inconclusive").note
+    assert isinstance(note, KneeAtLeast)
+    assert (note.why, note.add) == (PROPORTIONAL, None)  # higher levels were tried
+    note = knee(of, c2="inconclusive", c4="inconclusive", c8="inconclusive").note
+    assert str(note) == "unknown: every cell is inconclusive"
 
 
 def test_the_level_is_a_throughput_of_one_of_the_cells() -> None:
     of = series(4, 8)
     judgements = judged(of, {4: "at capacity", 8: "saturated"})
-    concluded = Conclusions(of, judgements, knee_of(of, judgements), Capacity())
+    conclusions = Conclusions(of, judgements, knee_of(of, judgements), Capacity())
     cells = [closed_result(facts, of, *judgements[facts.key]) for facts in of.closed]
-    level_rps = class_result(concluded, cells).level_rps
-    assert level_rps == max(cell.throughput_rps or 0 for cell in cells)
-    stalled = [replace(cell, throughput_rps=1.41) for cell in cells]
-    assert class_result(concluded, stalled).knee == pytest.approx(4.0, rel=0.05)
-    assert class_result(concluded, stalled).level_rps is None
+    level_rps = class_result(conclusions, cells).level_rps
+    assert level_rps == max(cell.throughput_rps for cell in cells)
+    stalled = class_result(conclusions, [replace(cell, throughput_rps=1.41) for cell in cells])
+    assert stalled.knee == pytest.approx(4.0, rel=0.05)
+    assert stalled.level_rps is None
 
 
-def test_room_beyond_the_knee_makes_it_unknown() -> None:
-    estimate = knee(series(4, 8), c4="at capacity", c8="below capacity")
-    assert isinstance(estimate.note, KneeUnknown)
-    assert isinstance(estimate.note.reason, RoomBeyond)
-    assert estimate.note.reason.connections == 8
+def test_spare_capacity_beyond_the_knee_makes_it_unknown() -> None:
+    note = knee(series(4, 8), c4="at capacity", c8="below capacity").note
+    assert isinstance(note, KneeUnknown)
+    assert isinstance(note.reason, RoomBeyond)
+    assert note.reason.connections == 8
 
 
 def test_a_generator_bound_level_advises_no_more_connections() -> None:
     of = series(2, 4, 8)
-    tool = {of.closed[2].key: (Note("it was busy"),)}
-    limited = series(2, 4, 8, bound=tool)
-    estimate = knee(limited, c2="below capacity", c4="at capacity", c8="generator-bound")
-    assert isinstance(estimate.note, KneeAtLeast)
-    assert estimate.note.tool_limit == ToolLimitFrom(8, "fast")
-    assert (estimate.note.why, estimate.note.add) == (PROPORTIONAL, None)
+    limited = replace(of, tool_limits={of.closed[2].key: (Note("it was busy"),)})
+    note = knee(limited, c2="below capacity", c4="at capacity", c8="generator-bound").note
+    assert isinstance(note, KneeAtLeast)
+    assert note.tool_limit == ToolLimitFrom(8, "fast")
+    assert (note.why, note.add) == (PROPORTIONAL, None)
 
 
-def test_inconclusive_closed_cells_beside_rates_are_named() -> None:
-    report = analyse("rates", {}, [evidence(connections=8, tool="fast", delay_s=0.1),
-                                   open_trial(Rate(rps=20), 20.0)])  # fmt: skip
-    cells = [
+def test_a_class_with_only_inconclusive_closed_cells_is_named() -> None:
+    closed = evidence(connections=8, tool="fast", delay_s=0.1)
+    report = analyse("rates", {}, [closed, open_trial(Rate(rps=20), 20.0)])
+    cells = tuple(
         replace(cell, verdict="inconclusive") if cell.trial.cell.rate is None else cell
         for cell in report.cells
-    ]
-    sentence = text(sweep_document(replace(report, cells=tuple(cells))).findings[0])
+    )
+    sentence = text(sweep_document(replace(report, cells=cells)).findings[0])
     assert "every cell of the closed loop is inconclusive" in sentence
