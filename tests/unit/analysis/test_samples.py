@@ -1,5 +1,4 @@
-"""Slots by settings, results of spans alone, and sums and maxima of observations, None where they
-are unknown."""
+"""Configured slots, figures of spans, and figures of observations, which are None if unknown."""
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ from tests.builders.analysis import (
     with_keepalive,
     with_observations,
     with_record,
+    with_spans,
 )
 from workerlab.analysis import analyse
 from workerlab.analysis.facts import Facts
@@ -29,7 +29,6 @@ from workerlab.model.evidence import (
     ProcessSample,
     Record,
     Span,
-    Spans,
 )
 from workerlab.model.plan import Server
 from workerlab.model.result import Usage
@@ -41,27 +40,19 @@ SECOND = 10**9
 
 
 @pytest.mark.parametrize(
-    ("worker_class", "per_worker"),
-    [
-        ("sync", 1),
-        ("gthread", 3),
-        ("eventlet", 100),
-        ("gevent", 100),
-        ("tornado", 1),
-        ("asgi", None),
-        ("uvicorn", None),
-    ],
+    ("worker_classes", "per_worker"),
+    [("sync tornado", 1), ("gthread", 3), ("eventlet gevent", 100), ("asgi uvicorn", None)],
 )
-def test_slots_by_class(worker_class: str, per_worker: int | None) -> None:
-    settings = Server(worker_class, 4, 3, 2048, 100)
-    assert class_named(worker_class).slots_per_worker(settings) == per_worker
-    assert configured_slots(settings) == (None if per_worker is None else 4 * per_worker)
+def test_the_class_determines_the_slots(worker_classes: str, per_worker: int | None) -> None:
+    for name in worker_classes.split():
+        settings = Server(name, 4, 3, 2048, 100)
+        assert class_named(name).slots_per_worker(settings) == per_worker
+        assert configured_slots(settings) == (None if per_worker is None else 4 * per_worker)
 
 
 def facts_of_spans(*times: tuple[int, int | None], ended_ns: int = 10**10) -> Facts:
     """A load from 100 ns to `ended_ns` with these spans of worker 1, and none of worker 8."""
-    spans = Spans(tuple(Span(1, start, end) for start, end in times))
-    trial = replace(evidence(), spans=spans)
+    trial = with_spans(evidence(), (Span(1, start, end) for start, end in times))
     return derived(with_record(trial, load_start_ns=100, load_end_ns=ended_ns, worker_pids=(1, 8)))
 
 
@@ -115,25 +106,25 @@ def test_a_rate_needs_two_samples() -> None:
     assert (used.server_cores, used.generator_cores) == (1.0, 1.0)
 
 
-def test_a_failed_sampler_has_no_results() -> None:
-    trial = evidence(SYNC, 8)
-    for name, cleared in (
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
         ("queue", {"accept_queue_max": None, "accept_queue_limit": None}),
         ("processes", {"usage": Usage()}),
         ("counters", {"counters": Counters()}),
-    ):
-        cell = cell_of(with_observations(trial, missing={name: "it broke"}))
-        for field, value in cleared.items():
-            assert getattr(cell, field) == value
-        assert cell.notes == (SamplesMissing((SAMPLERS[name],), "it broke"),)
+    ],
+)
+def test_a_failed_sampler_has_no_results(name: str, expected: dict[str, object]) -> None:
+    trial = evidence(SYNC, 8)
     assert cell_of(trial).accept_queue_max == 4
+    cell = cell_of(with_observations(trial, missing={name: "it broke"}))
+    assert {field: getattr(cell, field) for field in expected} == expected
+    assert cell.notes == (SamplesMissing((SAMPLERS[name],), "it broke"),)
 
 
 def test_samplers_missing_for_the_same_reason_share_a_note() -> None:
-    observed = Observations(
-        missing={"queue": "not Linux", "counters": "not Linux", "processes": "x"}
-    )
-    assert [note.values for note in missing_notes(observed)] == [
+    missing = {"queue": "not Linux", "counters": "not Linux", "processes": "x"}
+    assert [note.values for note in missing_notes(Observations(missing=missing))] == [
         {"samplers": ("accept queue", "kernel counters"), "why": "not Linux"},
         {"samplers": ("CPU and memory",), "why": "x"},
     ]
@@ -153,20 +144,20 @@ def test_connections_of_a_worker_are_their_median_in_the_window() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "predicted"), [((4, 4), 8.0), ((7, 1), 5.0), ((8, 0), 4.0), ((5, 3), 7.0)]
+    ("counts", "connections", "predicted"),
+    [
+        *(((4, 4), 8, 8.0), ((7, 1), 8, 5.0), ((8, 0), 8, 4.0), ((5, 3), 8, 7.0)),
+        ((6, 6), 4, 4.0),  # at most the bound
+    ],
 )
 def test_the_split_of_connections_predicts_the_throughput(
-    counts: tuple[int, int], predicted: float
+    counts: tuple[int, int], connections: int, predicted: float
 ) -> None:
-    cell = cell_of(keepalive_trial(*counts))
-    assert cell.connections_per_worker == {100: counts[0], 101: counts[1]}
+    cell = cell_of(keepalive_trial(*counts, connections=connections))
+    assert cell.connections_per_worker == dict(zip((100, 101), counts, strict=True))
     assert cell.split_prediction_rps == pytest.approx(predicted)
     assert cell.throughput_rps == pytest.approx(predicted, rel=0.05)
-    assert cell.split_prediction_rps <= (cell.bound_rps or 0)
-
-
-def test_a_prediction_is_at_most_the_bound() -> None:
-    assert cell_of(keepalive_trial(6, 6, connections=4)).split_prediction_rps == pytest.approx(4.0)
+    assert cell.split_prediction_rps <= cell.bound_rps
 
 
 def test_a_split_contradicted_by_the_load_predicts_nothing() -> None:
@@ -177,17 +168,17 @@ def test_a_split_contradicted_by_the_load_predicts_nothing() -> None:
     assert cell.split_prediction_rps is None
 
 
-def test_without_samples_connections_are_counted_by_accepts() -> None:
+def test_connections_are_counted_by_accepts_without_samples() -> None:
     trial = with_keepalive(evidence(server("gthread", 2, 4), 8, slots=[8]))
     unobserved = replace(trial, observations=Observations(missing={"connections": "not Linux"}))
     assert cell_of(unobserved).connections_per_worker == {100: 1, 101: 1}
-    untimed = cell_of(bare(unobserved))
-    assert (untimed.connections_per_worker, untimed.split_prediction_rps) == (None, None)
 
 
-def test_connections_without_keepalive_have_no_split() -> None:
-    cell = cell_of(evidence(server("gthread", 2, 4), 8))
-    assert (cell.connections_per_worker, cell.split_prediction_rps) == (None, None)
+def test_a_split_needs_keepalive_and_accepts() -> None:
+    closing = evidence(server("gthread", 2, 4), 8)
+    for trial in (closing, bare(with_keepalive(closing))):
+        cell = cell_of(trial)
+        assert (cell.connections_per_worker, cell.split_prediction_rps) == (None, None)
 
 
 def test_keepalive_is_a_separate_class() -> None:
