@@ -18,8 +18,8 @@ from workerlab.model.result import Phase
 
 
 class Load(Struct, frozen=True):
-    """A load: the length of each phase, 0 for an absent one; users; response times in the steady
-    phase and right after the ramp-up."""
+    """Lengths of the phases, 0 for an absent one; response times in the steady phase and right
+    after the ramp-up; the interval of samples."""
 
     ramp_s: float = 3.0
     drain_s: float = 2.0
@@ -46,25 +46,24 @@ class Load(Struct, frozen=True):
         return round(self.users * max(0.0, end_s - at_s) / self.churn_s)
 
     def sockets(self) -> list[Sockets]:
-        count = round(self.ends[-1] / self.every_s)
-        return [
-            Sockets(at, now := self.open_at(at), now, self.left_over + self._closed(at))
-            for at in (i * self.every_s for i in range(count + 1))
-        ]
+        def sample(at_s: float) -> Sockets:
+            users = self.open_at(at_s)
+            closed = self.users - users if at_s > self.ends[2] else 0
+            return Sockets(at_s, users, users, self.left_over + closed)
 
-    def _closed(self, at_s: float) -> int:
-        return self.users - self.open_at(at_s) if at_s > self.ends[2] else 0
+        count = round(self.ends[-1] / self.every_s)
+        return [sample(i * self.every_s) for i in range(count + 1)]
 
     def responses(self) -> list[Response]:
         ramp_s, drained_s, _, end_s = self.ends
         responses = []
         for i in range(round(end_s * 40)):
-            at, length_s = i / 40, self.response_s
-            if at < ramp_s:
-                length_s = self.response_s + (self.after_ramp_s - self.response_s) * at / ramp_s
-            elif at < drained_s:
+            at_s, length_s = i / 40, self.response_s
+            if at_s < ramp_s:
+                length_s += (self.after_ramp_s - self.response_s) * at_s / ramp_s
+            elif at_s < drained_s:
                 length_s = self.after_ramp_s
-            responses.append((at, length_s * (1.02 if i % 2 else 0.98)))
+            responses.append((at_s, length_s * (1.02 if i % 2 else 0.98)))
         return responses
 
     def phases(self) -> tuple[Phase, ...]:
@@ -96,7 +95,7 @@ def test_any_phase_but_the_steady_one_may_be_absent(load: Load, expected: list[s
 
 
 def test_a_connection_that_opens_before_another_closes_is_no_ramp() -> None:
-    """While connections are replaced, one sample has one more than the load has."""
+    """While connections are replaced, a sample has one connection more than the load."""
     load = Load(drain_s=0, after_ramp_s=0.1, churn_s=0, users=12)
     sockets = [
         sample._replace(closing=sample.closing + max(0, index - 60))
@@ -148,18 +147,19 @@ def test_phases_never_overlap(
     assert names(detected) == [name for name in order if name in names(detected)]
 
 
-def rising(until_s: float) -> list[Response]:
-    """Response times that rise from the end of the ramp until then, as with a growing backlog."""
-    return [(i / 40, 0.1 + 0.5 * max(0.0, min(i / 40, until_s) - 1.0)) for i in range(40 * 10)]
+def with_backlog(until_s: float) -> tuple[Phase, ...]:
+    """The phases of a load whose response times rise from the end of the ramp until then."""
+    times_s = (i / 40 for i in range(40 * 10))
+    responses = [(at_s, 0.1 + 0.5 * max(0.0, min(at_s, until_s) - 1.0)) for at_s in times_s]
+    return phases(Load(ramp_s=1.0, drain_s=0, steady_s=9.0).sockets(), responses)
 
 
 def test_the_ramp_lasts_until_response_times_level_off() -> None:
-    load = Load(ramp_s=1.0, drain_s=0, steady_s=9.0, churn_s=1.0)
-    detected = phases(load.sockets(), rising(until_s=4.0))
+    detected = with_backlog(until_s=4.0)
     assert names(detected) == ["ramp-up", "steady", "churn"]
     assert 3.0 <= detected[0].end_s <= 4.5
-    assert detected[0].why.values["until_s"] == pytest.approx(1.0, abs=0.1)
-    ramp, churn = phases(load.sockets(), rising(until_s=100))
+    assert detected[0].why.until_s == pytest.approx(1.0, abs=0.1)
+    ramp, churn = with_backlog(until_s=100)
     assert (ramp.name, churn.name) == ("ramp-up", "churn")
     assert ramp.end_s == churn.start_s
     assert ramp.why.code == "NeverSteady"
@@ -167,12 +167,11 @@ def test_the_ramp_lasts_until_response_times_level_off() -> None:
 
 def test_times_inside_the_app_are_named_as_such() -> None:
     load = Load()
-    in_app = phases(load.sockets(), load.responses(), in_app=True)
-    (steady,) = [phase for phase in in_app if phase.name == "steady"]
-    assert "inside the app" in str(steady.why)
-    by_client = next(phase for phase in load.phases() if phase.name == "steady").why
-    assert "inside the app" not in str(by_client)
-    assert replace(by_client, timed=steady.why.timed) == steady.why
+    _, _, by_client, _ = load.phases()
+    _, _, in_app, _ = phases(load.sockets(), load.responses(), in_app=True)
+    assert "inside the app" in str(in_app.why)
+    assert "inside the app" not in str(by_client.why)
+    assert replace(by_client.why, timed=in_app.why.timed) == in_app.why
 
 
 def test_leftover_connections_of_the_warm_up_are_not_churn() -> None:
@@ -192,18 +191,15 @@ def test_connections_that_come_and_go_are_not_a_ramp() -> None:
 
 def facts_of_load(load: Load) -> Facts:
     """A trial on keep-alive connections with the sockets of this load."""
-    trial = evidence(connections=8, tool="fast")
-    samples = tuple(
-        ConnectionSample(
-            ns(sample.at_s),
-            {"ESTABLISHED": sample.server},
-            {"ESTABLISHED": sample.client, "TIME_WAIT": sample.closing},
-            {},
-            0,
+
+    def sample(sockets: Sockets) -> ConnectionSample:
+        client = {"ESTABLISHED": sockets.client, "TIME_WAIT": sockets.closing}
+        return ConnectionSample(
+            ns(sockets.at_s), {"ESTABLISHED": sockets.server}, client, per_worker={}, unread=0
         )
-        for sample in load.sockets()
-    )
-    return derived(with_observations(with_cell(trial, keepalive=True), connections=samples))
+
+    trial = with_cell(evidence(connections=8, tool="fast"), keepalive=True)
+    return derived(with_observations(trial, connections=tuple(map(sample, load.sockets()))))
 
 
 def test_phases_of_a_trial_come_from_its_sockets() -> None:
