@@ -1,4 +1,4 @@
-"""Apps called directly, as the servers call them; the blog by either face, with posts in a SQLite
+"""Apps called directly, without a server; the blog by WSGI or ASGI, with posts in an SQLite
 file."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Headers = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Answer:
-    """`headers`: names in lower case. `status` 0: none, as the client has gone. `unread`: bytes of
-    the request's body that the app did not ask for."""
+    """`headers`: names in lower case. `status` 0: none, because the client disconnected. `unread`:
+    bytes of the request's body that the app did not read."""
 
     status: int
     headers: Headers
@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sent:
-    """A request as it comes to a server; `parts`: of its body, as they arrive."""
+    """A request to a server; `parts`: of its body, as they arrive."""
 
     method: str
     path: str
@@ -54,8 +54,7 @@ class Sent:
 
 
 class Blog:
-    """`ask` does what a client does; what the body is announced to be goes with it, unless
-    `headers` say otherwise."""
+    """`ask` sends a request with the length of its body, unless `headers` set another."""
 
     def __init__(self, face: str, place: Path, monkeypatch: pytest.MonkeyPatch, **env: str) -> None:
         self.face, self.place = face, place
@@ -67,9 +66,8 @@ class Blog:
             monkeypatch.setenv(name, value)
         name = f"apps.blog.{face}"
         loaded = sys.modules.get(name)
-        self.module: ModuleType = (
-            importlib.reload(loaded) if loaded else importlib.import_module(name)
-        )
+        module = importlib.reload(loaded) if loaded else importlib.import_module(name)
+        self.module: ModuleType = module
         self.site = self.module.SITE
         self.unread = 0  # of the last request
         self._runner = asyncio.Runner()
@@ -82,7 +80,7 @@ class Blog:
         method: str,
         path: str,
         body: bytes | Sequence[bytes] = b"",
-        headers: Headers = {},  # noqa: B006 - a mapping that nobody changes
+        headers: Headers = {},  # noqa: B006 - never changed
     ) -> Answer:
         parts = [body] if isinstance(body, bytes) else list(body)
         length = {"Content-Length": str(sum(map(len, parts)))} if any(parts) else {}
@@ -105,7 +103,7 @@ class Blog:
         return self.ask("POST", path, urlencode(values).encode(), kind)
 
     def multipart(self, path: str, *fields: tuple[str, bytes, str | None]) -> Answer:
-        """`fields`: name, value, and a file name where it is a file."""
+        """`fields`: name, value, and the name of a file."""
         return self.ask("POST", path, *multipart(fields))
 
     def api(self, method: str, path: str, values: object) -> Answer:
@@ -168,22 +166,22 @@ async def asgi(app: Any, sent: Sent) -> Answer:
     }
     missing = int(sent.headers.get("Content-Length", 0)) > sum(map(len, sent.parts))
     last = len(sent.parts) - 1
-    coming: list[dict[str, Any]] = [
+    incoming: list[dict[str, Any]] = [
         {"type": "http.request", "body": part, "more_body": missing or number < last}
         for number, part in enumerate(sent.parts)
     ]
     if missing:
-        coming.append({"type": "http.disconnect"})
+        incoming.append({"type": "http.disconnect"})
     messages: list[Any] = []
 
     async def receive() -> Any:
-        return coming.pop(0)
+        return incoming.pop(0)
 
     async def send(message: Any) -> None:
         messages.append(message)
 
     await app(scope, receive, send)
-    unread = sum(len(message["body"]) for message in coming)
+    unread = sum(len(message["body"]) for message in incoming)
     if not messages:
         return Answer(0, {}, b"", unread)
     start, *rest = messages
@@ -193,7 +191,7 @@ async def asgi(app: Any, sent: Sent) -> Answer:
 
 
 def multipart(fields: Sequence[tuple[str, bytes, str | None]]) -> tuple[bytes, Headers]:
-    """A body, and the headers that go with it."""
+    """A body and its headers."""
     parts = []
     for name, value, filename in fields:
         file = f'; filename="{filename}"' if filename is not None else ""
@@ -203,8 +201,8 @@ def multipart(fields: Sequence[tuple[str, bytes, str | None]]) -> tuple[bytes, H
     return body, {"Content-Type": "multipart/form-data; boundary=frontier"}
 
 
-def picture(kind: str = "PNG", size: tuple[int, int] = (40, 30)) -> bytes:
-    """An image of that type, in which no two pixels next to each other are the same."""
+def picture(kind: str = "PNG") -> bytes:
+    """An image of noise."""
     buffer = io.BytesIO()
-    Image.effect_noise(size, 60).convert("RGB").save(buffer, kind)
+    Image.effect_noise((40, 30), 60).convert("RGB").save(buffer, kind)
     return buffer.getvalue()

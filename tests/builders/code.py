@@ -1,4 +1,4 @@
-"""A copy of the code that servers are started with, as in a run."""
+"""A copy of the lab's code for servers, as in a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from workerlab.run_store import copy_code
 
 @cache
 def _copy() -> Path:
-    """The copy of this process, which its first server compiles."""
-    place = Path(tempfile.mkdtemp())
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    copy_code(place / "code")
-    return place / "code"
+    """One copy per process, compiled by the first server."""
+    directory = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    copy_code(directory / "code")
+    return directory / "code"
 
 
 def link_code(code: Path) -> None:

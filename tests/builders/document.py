@@ -1,4 +1,4 @@
-"""A document with everything that a document can have, and the parts of any document."""
+"""A document with every feature, and access to the parts of any document."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ def names(table: Table) -> list[str]:
 
 
 def column(table: Table, name: str) -> list[Any]:
-    place = names(table).index(name)
-    return [row[place] for row in table.rows]
+    index = names(table).index(name)
+    return [row[index] for row in table.rows]
 
 
 def rows(table: Table) -> list[dict[str, Any]]:
-    """By name of the column."""
+    """The rows with their cells by column."""
     return [dict(zip(names(table), row, strict=True)) for row in table.rows]

@@ -1,4 +1,4 @@
-"""A Gunicorn of any version, with as much in it as makes it one: what asks for it needs no more."""
+"""Fake installations of Gunicorn, of any version: only the files that the lab reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WORKERS = "SUPPORTED_WORKERS = {'sync': 'gunicorn.workers.sync.SyncWorker'}\n"
 
 
 def files_of(version: str, app: str = "", requires: str = ">=3.10") -> dict[str, str]:
-    """By path below site-packages. `app`: what runs where it is started."""
+    """Contents by path below site-packages. `app`: the code that starting Gunicorn runs."""
     return {
         "gunicorn/__init__.py": f"__version__ = {version!r}\n",
         "gunicorn/app/__init__.py": "",

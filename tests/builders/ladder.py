@@ -1,4 +1,4 @@
-"""A ladder with numbers once measured by hand on two cores, as cells."""
+"""Cells of a ladder, with figures measured on two cores."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def all_configurations(lacking: Mapping[str, str] | None = None) -> tuple[Config
 
 
 def metrics_of(step: Configuration, measured: Measured, slower: float = 1.0) -> AppMetrics:
-    """`slower`: the factor by which everything takes longer than for a lone user."""
+    """`slower`: times relative to those of a lone user."""
     local, redis = (dict(step.server.app.env)["BLOG_LOCAL"] == "1", bool(step.cache))
     to_redis = 0.001 if local else 1.0 if redis else 0.0
     to_storage = 0.001 if redis or local else 1.0
@@ -141,6 +141,6 @@ def report(results: Sequence[TrialResult], cores: int = 2, **more: object) -> Re
     return Report("20261121-220000-ladder", environment, None, tuple(results), (), {})
 
 
-def whole(measured: Mapping[str, Measured] = MEASURED, cores: int = 2) -> Document:
+def whole(measured: Mapping[str, Measured] = MEASURED) -> Document:
     planned = all_configurations()
-    return study(report(cells(planned, measured), cores), planned)
+    return study(report(cells(planned, measured)), planned)

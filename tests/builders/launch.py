@@ -1,4 +1,4 @@
-"""A real Gunicorn's launch, from a copy of the lab's code, as a run has it."""
+"""Launches of real servers from a copy of the lab's code, as in a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workerlab.server.running import Launch
 
 
 def launch(place: Path, server: Server, app: App, *, records: int = 100_000, **more: Any) -> Launch:
-    """`place`: an empty directory, for the code and for the trial."""
+    """`place`: an empty directory for the code and the trial."""
     code, trial = place / "code", place / "trial"
     trial.mkdir()
     link_code(code)

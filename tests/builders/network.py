@@ -1,4 +1,4 @@
-"""A network namespace of one's own: the kernel counts dropped handshakes for a whole one."""
+"""A private network namespace: the kernel counts dropped handshakes per namespace."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 
 def make_own_network() -> bool:
-    """A network namespace for this process and all that it starts, with loopback; False where that
-    is not allowed or not known."""
+    """Moves this process and its future children into a new network namespace with loopback. False
+    if that is not allowed or not supported."""
     unshare = getattr(ctypes.CDLL(None), "unshare", None)
     if unshare is None or unshare(CLONE_NEWNET) != 0:
         return False

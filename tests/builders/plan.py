@@ -1,4 +1,4 @@
-"""Plans, as the tests need them: one that is spelled out, and any that the axes allow."""
+"""Plans: a fixed one, and strategies for any plan that the axes allow."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ SERVER = Server("sync", 4, 1, 2048, 1000, app=APP)
 
 
 def plan(cells: tuple[Cell, ...] | None = None, **changes: Any) -> Plan:
-    """Four sync workers under ab at 4, 8 and 16 connections, unless told otherwise."""
-    if cells is None:
-        cells = product((SERVER,), ("ab",), (4, 8, 16))
-    common: dict[str, Any] = {
+    """By default, four sync workers under ab at 4, 8 and 16 connections."""
+    values: dict[str, Any] = {
         "kind": "sweep",
+        "cells": product((SERVER,), ("ab",), (4, 8, 16)) if cells is None else cells,
         "trials": 1,
         "rounds": 5,
         "seed": 1,
@@ -32,7 +31,7 @@ def plan(cells: tuple[Cell, ...] | None = None, **changes: Any) -> Plan:
         "unavailable": {},
         "notes": (),
     }
-    return Plan(cells=cells, **{**common, **changes})
+    return Plan(**{**values, **changes})
 
 
 def with_classes(monkeypatch: pytest.MonkeyPatch, classes: tuple[str, ...] = CLASSES) -> None:
@@ -65,10 +64,10 @@ SERVERS = st.builds(Server, st.sampled_from(CLASSES), COUNTS, COUNTS, COUNTS, CO
 CELLS = st.builds(Cell, SERVERS, TOOLS, LEVELS, st.booleans(), processes=st.integers(1, 2))
 
 
-def some(value: st.SearchStrategy[Any], key: Any = None) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(value, min_size=1, max_size=3, unique_by=key or (lambda value: value)).map(
-        tuple
-    )
+def some(
+    values: st.SearchStrategy[Any], key: Any = lambda value: value
+) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(values, min_size=1, max_size=3, unique_by=key).map(tuple)
 
 
 AXES = st.fixed_dictionaries(
@@ -84,7 +83,7 @@ AXES = st.fixed_dictionaries(
 
 
 def plans(cells: st.SearchStrategy[tuple[Cell, ...]] | None = None) -> st.SearchStrategy[Plan]:
-    """Any plan; by default of cells of the closed loop."""
+    """Any plan; by default with cells of the closed loop."""
     closed = AXES.map(lambda axes: product(**{**axes, "rates": ()}))
     return st.builds(
         Plan,

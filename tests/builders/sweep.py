@@ -1,4 +1,4 @@
-"""Sweeps as documents: the usual one, and one with everything that a sweep can have."""
+"""Documents of sweeps: a typical one, and one with every feature of a sweep."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from workerlab.slo import parse
 
 
 def common() -> Document:
-    """The usual sweep."""
+    """A typical sweep."""
     trials = [evidence(server(name), n) for name in ("sync", "eventlet") for n in (4, 8, 16)]
     return sweep_document(analyse("common", {"cpu": "a CPU", "load": 0.5}, trials))
 
 
 def everything() -> Document:
-    """Every class, every verdict, faults, notes, repeated trials, an axis and two tools."""
+    """All classes and verdicts, faults, notes, repeated trials, an axis and two tools."""
     trials = [
         evidence(server("sync", workers), n, trial=trial, tool=tool)
         for workers in (2, 4)
@@ -54,13 +54,13 @@ def everything() -> Document:
 
 
 def at_rates() -> Document:
-    """Cells of the open model beside those of the closed loop."""
+    """Cells of the open model and of the closed loop."""
     rates = [share(0.5), open_trial(Rate(rps=60), 60.0)]
     return sweep_document(analyse("rates", {}, [*closed_loop(), *rates]))
 
 
 def targeted() -> Document:
-    """Levels and rates that keep a target, break it or cannot show it, and an invalid cell."""
+    """Levels and rates that meet a target, miss it or do not show it, and an invalid cell."""
     rounds = {4: 80, 8: 40, 16: 5}
     closed = [
         evidence(server(name), n, tool="fast", delay_s=0.1, rounds=rounds[n])

@@ -1,4 +1,4 @@
-"""A trial as an experiment runs it, with a real server and a real load."""
+"""Trials with a real server and a real load, run as in an experiment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from workerlab.model.plan import Cell, Plan, Trial
 def carried_out(
     place: Path, cell: Cell, duration_s: float = 2.0, config: str | None = None
 ) -> Facts:
-    """`place`: an empty directory, for the run; `config`: the path of a Gunicorn file."""
+    """The facts of a finished trial. `place`: an empty directory for the run; `config`: the path of
+    a Gunicorn file."""
     link_code(place / "code")
     plan = Plan(*("sweep", (cell,), 1, 5, 1, sys.executable, config, {}, ()), duration_s=duration_s)
     key = Trial(cell, 1)

@@ -1,4 +1,4 @@
-"""The versions of Gunicorn that tests serve with, fetched where there is a network:
+"""The versions of Gunicorn in the tests. To download them:
 
 python -m tests.builders.versions
 """
