@@ -49,7 +49,6 @@ from workerlab.report.json import AB_TIMES
 from workerlab.server.worker_classes import class_named
 
 T = TypeVar("T")
-by_worker = attrgetter("worker")
 
 ORIGIN_NS = 1_000_000_000
 NS = 1_000_000_000
@@ -153,20 +152,14 @@ def observations_of(done: Sequence[ServedRequest], every_s: float) -> Observatio
     unaccepted = open_at(moments, ((request.sent_s, request.accepted_s) for request in done))
     unserved = open_at(moments, ((request.accepted_s, request.start_s) for request in done))
     connected = open_at(moments, ((request.sent_s, request.end_s) for request in done))
-    pids, open_counts = zip(
-        *(
-            (
-                100 + worker,
-                open_at(moments, ((request.accepted_s, request.end_s) for request in served)),
-            )
-            for worker, served in groupby(sorted(done, key=by_worker), by_worker)
-        ),
-        strict=True,
-    )
+    per_worker = {
+        100 + worker: open_at(moments, ((request.accepted_s, request.end_s) for request in served))
+        for worker, served in groupby(sorted(done, key=attrgetter("worker")), attrgetter("worker"))
+    }
 
     @cache
     def by_pid(counts: tuple[int, ...]) -> dict[int, int]:
-        return {pid: count for pid, count in zip(pids, counts, strict=True) if count}
+        return {pid: count for pid, count in zip(per_worker, counts, strict=True) if count}
 
     at_ns = [ns(at_s) for at_s in moments]
     return Observations(
@@ -180,7 +173,7 @@ def observations_of(done: Sequence[ServedRequest], every_s: float) -> Observatio
                 at, established(count), established(count), by_pid(tuple(per_pid)), waiting
             )
             for at, count, waiting, *per_pid in zip(
-                at_ns, connected, unserved, *open_counts, strict=True
+                at_ns, connected, unserved, *per_worker.values(), strict=True
             )
         ),
         counters=Counters(0, 0, 0, 0),
@@ -204,25 +197,26 @@ def server(worker_class: str = "sync", workers: int = 4, threads: int = 1) -> Se
     return Server(worker_class, workers, threads, 2048, 1000)
 
 
-def measurement(done: Sequence[ServedRequest], *, lone_first: bool = True) -> Measurement:
-    """The result of an exact load tool."""
+def measurement(done: Sequence[ServedRequest]) -> Measurement:
+    """The result of an exact load tool that sends its first request alone."""
     total_s = max(request.end_s for request in done)
+    response = Summary(*summarise([request.end_s - request.sent_s for request in done]))
     return Measurement(
         requests=len(done),
         failed=0,
         errors={},
         duration_s=total_s,
         rps=len(done) / total_s,
-        response=Summary(*summarise([request.end_s - request.sent_s for request in done])),
+        response=response,
         connect=Summary(*summarise([0.0] * len(done))),
-        first_byte=Summary(*summarise([request.end_s - request.sent_s for request in done])),
+        first_byte=response,
         connects_s=(0.0,) * len(done),
-        lone_s=done[0].end_s - done[0].sent_s if lone_first else None,
+        lone_s=done[0].end_s - done[0].sent_s,
     )
 
 
 def ab_report_of(result: Measurement, connections: int) -> AbReport:
-    """What ab prints of such a load, with responses of 150 bytes."""
+    """What ab prints about such a load, with responses of 150 bytes."""
     times = AbTimes(*(result.response.mean,) * 5)
     return AbReport(
         connections,
@@ -252,24 +246,19 @@ def evidence(
 ) -> TrialData:
     """A trial on an ideal server. `slots`: the requests that each worker really serves at once, by
     default as many as its settings allow; one queue for all workers unless `deal` is given."""
-    row = class_named(settings.worker_class)
-    configured = row.slots_of(settings)
+    worker_class, delays = class_named(settings.worker_class), delays or (lambda number: delay_s)
     if slots is None:
-        slots = [configured if configured is not None else 10**6]
-    done = serve(
-        1 + rounds * connections,
-        connections,
-        slots,
-        delays or (lambda number: delay_s),
-        deal=deal or (lambda number: 0),
-    )
+        configured = worker_class.slots_of(settings)
+        slots = [10**6 if configured is None else configured]
+    count = 1 + rounds * connections
     if deal is None:  # one queue: as if the workers took turns
         done = [
             replace(request, worker=i % settings.workers, accepted_s=request.start_s)
-            for i, request in enumerate(done)
+            for i, request in enumerate(serve(count, connections, slots, delays))
         ]
     else:
-        done = [replace(request, accepted_s=request.sent_s) for request in done]
+        dealt = serve(count, connections, slots, delays, deal=deal)
+        done = [replace(request, accepted_s=request.sent_s) for request in dealt]
     result = measurement(done)
     if tool == "fast":
         result = replace(result, timings=timings_of(done), origin_ns=ORIGIN_NS)
@@ -298,7 +287,7 @@ def evidence(
         sleep_s=delay_s,
         lone_first=True,
         fixed_count=not timed,
-        worker_class=row,
+        worker_class=worker_class,
         observations=observations_of(done, delay_s / 20),
         faster_tools=faster_tools(tool),
     )
@@ -314,7 +303,7 @@ def with_measurement(trial: TrialData, **changes: Any) -> TrialData:
 def with_failures(
     trial: TrialData, fails: Callable[[int], bool], *, status: int = 503, end_s: float | None = None
 ) -> TrialData:
-    """The requests of these numbers failed with this status, `end_s` after they were sent."""
+    """The requests with these numbers failed with this status, `end_s` after they were sent."""
     timings = tuple(
         replace(timing, status=status, cause="non_2xx", end_s=end_s or timing.end_s)
         if fails(number)
@@ -347,22 +336,22 @@ def with_spans(trial: TrialData, spans: Iterable[Span]) -> TrialData:
 
 
 def launched(items: Iterable[T]) -> list[T]:
-    """These trials or cells, all of one cell, as its launches."""
+    """These trials or results of one cell, numbered as its launches."""
     return [
         replace(item, trial=replace(item.trial, number=number))
         for number, item in enumerate(items, 1)
     ]
 
 
-def gthread(connections: int, *, workers: int = 4, threads: int = 2, trial: int = 1) -> TrialData:
-    """Connections dealt by a fixed, uneven pattern, and queued inside each worker."""
-    pattern = (0, 1, 0, 2, 3, 0, 1, 0, 2, 1)
+def gthread(connections: int, *, trial: int = 1) -> TrialData:
+    """Four workers with two threads each. Connections are dealt by a fixed, uneven pattern, and
+    queue inside the workers."""
     return evidence(
-        server("gthread", workers, threads),
+        server("gthread", 4, 2),
         connections,
         trial=trial,
-        slots=[threads] * workers,
-        deal=lambda number: pattern[number % len(pattern)] % workers,
+        slots=[2] * 4,
+        deal=lambda number: (0, 1, 0, 2, 3, 0, 1, 0, 2, 1)[number % 10],
     )
 
 
@@ -372,17 +361,13 @@ def with_keepalive(trial: TrialData) -> TrialData:
     return with_spans(with_cell(trial, keepalive=True), spans)
 
 
-def keepalive_trial(
-    *counts: int, connections: int = 8, threads: int = 4, tool: str = "ab"
-) -> TrialData:
-    """Two gthread workers with these numbers of keep-alive connections."""
-    first, second = (min(count, threads) for count in counts)
-    settings = server("gthread", 2, threads)
+def keepalive_trial(*counts: int, connections: int = 8, tool: str = "ab") -> TrialData:
+    """Two gthread workers with four threads and these numbers of keep-alive connections."""
+    first, second = (min(count, 4) for count in counts)
+    settings = server("gthread", 2, 4)
     trial = with_keepalive(evidence(settings, connections, slots=[first + second], tool=tool))
-    owners = [100] * first + [101] * second  # of the slots, which take turns
-    spans = (
-        replace(span, pid=owners[i % len(owners)]) for i, span in enumerate(trial.spans.spans, -1)
-    )
+    pids = [100] * first + [101] * second  # of the slots, which take turns
+    spans = (replace(span, pid=pids[i % len(pids)]) for i, span in enumerate(trial.spans.spans, -1))
     trial = with_spans(trial, spans)
     samples = tuple(
         replace(sample, per_worker=dict(zip((100, 101), counts, strict=True)))
@@ -428,8 +413,8 @@ def cell_of(trial: TrialData) -> TrialResult:
 
 
 def result_of(trial: Trial, **values: Any) -> Result:
-    """A valid result with these values; figures that are not given are those of one request."""
-    least = {
+    """A valid result with these values; by default, of one request in one second."""
+    defaults = {
         "app": "app",
         "sleep_s": None,
         "verdict": "saturated",
@@ -440,7 +425,7 @@ def result_of(trial: Trial, **values: Any) -> Result:
         "throughput_rps": 1.0,
         "load_s": 1.0,
     }
-    return Result(trial=trial, **{**least, **values})
+    return Result(trial=trial, **{**defaults, **values})
 
 
 def invalid_of(result: TrialResult, reason: Finding) -> Invalid:
@@ -471,7 +456,7 @@ def notes_by_code(cell: TrialResult) -> dict[str, Finding]:
 
 
 def diagnosis_types(trial: TrialData) -> list[type]:
-    """The types of the diagnoses of its cell, which must be valid."""
+    """The types of the diagnoses of this trial's cell, which must be valid."""
     cell = cell_of(trial)
     assert isinstance(cell, Result), cell.reason
     return [type(diagnosis) for diagnosis in cell.findings]
@@ -481,7 +466,7 @@ K = TypeVar("K")
 
 
 def diagnosis_of(kind: type[K], trial: TrialData) -> K:
-    """The diagnosis of its cell, which must be of this kind."""
+    """The diagnosis of this trial's cell, which must be of this type."""
     diagnosis = cell_of(trial).diagnosis
     assert isinstance(diagnosis, kind), diagnosis
     return diagnosis

@@ -11,8 +11,8 @@ LONG_S = 120.0  # a limit for hangs, not an expected duration
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = LONG_S) -> Any:
     """Waits for a true value of `condition` and returns it."""
-    give_up, pause_s = time.monotonic() + timeout_s, 0.002
-    while time.monotonic() < give_up:
+    deadline, pause_s = time.monotonic() + timeout_s, 0.002
+    while time.monotonic() < deadline:
         if value := condition():
             return value
         time.sleep(pause_s)

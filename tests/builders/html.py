@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import ServedRequest, open_at, sentence, serve
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.finding import Finding
 from workerlab.model.evidence import Summary
 from workerlab.model.plan import Cell, Server, Trial
 from workerlab.model.result import (
@@ -58,12 +57,7 @@ def bars_of(
 
 
 def over_time(
-    trial: Trial,
-    rounds: int = 5,
-    *,
-    arrivals_known: bool = True,
-    observed: bool = True,
-    notes: tuple[Finding, ...] = (),
+    trial: Trial, rounds: int = 5, *, arrivals_known: bool = True, observed: bool = True
 ) -> Timeline:
     """A cell over time; `observed`: with queue, states and usage."""
     at, slot_count = trial.cell.concurrency, slots(trial.cell.server.worker_class)
@@ -97,23 +91,18 @@ def over_time(
         states=tuple(states) if observed else (),
         usage=tuple(usage) if observed else (),
         steady=(2.0, end_s - 1.0),
-        notes=notes,
     )
 
 
 def cell(trial: Trial) -> Result:
     at, slot_count = trial.cell.concurrency, slots(trial.cell.server.worker_class)
     busy, response_s = min(at, slot_count), SLEEP_S * max(1.0, at / slot_count)
-    wait_s = response_s - SLEEP_S
+    wait_s, free = response_s - SLEEP_S, slot_count - at
     return Result(
         trial=trial,
         app="@sleep_wsgi",
         sleep_s=SLEEP_S,
-        verdict="saturated"
-        if at > slot_count
-        else "at capacity"
-        if at == slot_count
-        else "below capacity",
+        verdict="saturated" if free < 0 else "below capacity" if free else "at capacity",
         reason=sentence(f"{at} connections share {slot_count} slots"),
         worker_class=class_named(trial.cell.server.worker_class),
         requests=1 + 5 * at,
@@ -185,7 +174,7 @@ EVIL = "</script><script>alert(1)</script><img src=https://example.org onerror=a
 
 
 def hostile() -> Document:
-    """A sweep whose server, app and machine put markup into every text that they can."""
+    """A sweep with markup in every text that comes from the server, the app or the machine."""
     good, bad = cell(trial("sync", 8)), invalid(trial("sync", 16), f"worker 7 said {EVIL}")
     evil = sentence(EVIL)
     report = Report(

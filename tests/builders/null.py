@@ -16,7 +16,7 @@ COUNTS = NullCounts(100, 100, 10, 10, cpu_s=0.1, delays_s=0.0, service=Summary()
 
 
 def serving(place: Path, null: NullServer = NULL) -> AbstractContextManager[RunningNull]:
-    """A listening null server; its counts are in `place` afterwards."""
+    """A listening null server, which writes its counts into `place` at the end."""
     return null_server(Server("null", 1, 1, NULL_BACKLOG, 0, null=null), place)
 
 

@@ -1,4 +1,4 @@
-"""Trials of the open model: an ideal server, and a load tool with known faults."""
+"""Trials of the open model: an ideal server, and a load tool with known delays."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def arrivals(
     vary: bool = False,
     still: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[list[tuple[float, float, float, float]], int]:
-    """(due, sent, served from, answered) of every request sent, and the number of requests due but
-    never sent. One queue, first come, first served; at most `connections` in flight; the load
-    tool needs `tool_s` per request. `seed`: Poisson arrivals, else evenly spaced; `vary`: service
-    times are exponential; `still`: from when until when nothing is sent."""
+    """The times (due, sent, started, answered) of every request sent, and the number of requests
+    due but never sent. First come, first served; at most `connections` in flight; the load tool
+    needs `tool_s` per request. `seed`: of Poisson arrivals; None: evenly spaced ones. `vary`:
+    exponential service times. `still`: the time in which nothing is sent."""
     free, under_way = [0.0] * slots, list[float]()
     requests, tool_free, unsent = [], 0.0, 0
     chance = random.Random(seed)
@@ -106,28 +106,21 @@ def open_trial(
     settings: Server = SYNC,
     level: int = 8,
     trial: int = 1,
-    slots: int = 4,
     delay_s: float = 0.1,
     duration_s: float = 10.0,
     connections: int = 1000,
-    tool_s: float = 0.0,
-    seed: int | None = None,
-    vary: bool = False,
     pool: bool = False,
-    still: tuple[float, float] = (0.0, 0.0),
+    **load: Any,
 ) -> TrialData:
-    """A trial at `rate_rps` on a server with `slots` that serves each request for `delay_s`.
-    `pool`: the slots are inside the app, where requests start at once and queue. `still`: a pause
-    of the machine that nobody observed."""
-    sent, unsent = arrivals(
-        *(rate_rps, duration_s),
-        slots=slots, delay_s=delay_s, connections=connections, tool_s=tool_s, seed=seed, vary=vary,
-        still=still,
-    )  # fmt: skip
+    """A trial at `rate_rps` on a server that serves each request for `delay_s`. `load`: of
+    `arrivals`; `still` is a pause of the machine that was not observed. `pool`: the slots are
+    inside the app, where requests start at once and queue."""
+    load |= {"delay_s": delay_s, "connections": connections}
+    sent, unsent = arrivals(rate_rps, duration_s, **load)
     spans = tuple(
-        Span(100 + number % settings.workers, ns(begun), ns(end), ns(begun), str(number))
-        for number, (_, at, start, end) in enumerate(sent)
-        for begun in (at if pool else start,)
+        Span(100 + number % settings.workers, ns(start), ns(end), ns(start), str(number))
+        for number, (_, sent_s, started_s, end) in enumerate(sent)
+        for start in (sent_s if pool else started_s,)
     )
     closed = evidence(settings, level, trial=trial, tool="fast", delay_s=delay_s)
     measurement = measurement_of(sent, unsent, rate_rps)
