@@ -43,7 +43,7 @@ from workerlab.model.evidence import (
     Timing,
 )
 from workerlab.model.plan import Cell, Server, Trial
-from workerlab.model.result import Invalid, Result, TrialResult
+from workerlab.model.result import Invalid, Report, Result, TrialResult
 from workerlab.numbers.samples import summarise
 from workerlab.report.json import AB_TIMES
 from workerlab.server.worker_classes import class_named
@@ -407,9 +407,18 @@ def derived(trial: TrialData) -> Facts:
     return facts
 
 
+def report_of(*trials: TrialData, **environment: object) -> Report:
+    """The report on a run of these trials."""
+    return analyse("run", environment, trials)
+
+
+def verdicts(report: Report) -> list[str]:
+    return [cell.verdict for cell in report.cells]
+
+
 def cell_of(trial: TrialData) -> TrialResult:
     """The only cell of a run of this trial."""
-    return analyse("run", {}, [trial]).cells[0]
+    return report_of(trial).cells[0]
 
 
 def result_of(trial: Trial, **values: Any) -> Result:

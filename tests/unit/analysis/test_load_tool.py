@@ -19,6 +19,7 @@ from tests.builders.analysis import (
     gthread,
     launched,
     ns,
+    report_of,
     server,
     with_cell,
     with_measurement,
@@ -27,7 +28,7 @@ from tests.builders.analysis import (
     with_spans,
 )
 from tests.builders.noise import noisy
-from workerlab.analysis import TrialData, analyse
+from workerlab.analysis import TrialData
 from workerlab.analysis.diagnosis.cpu import LoadToolIsLimit, more_load
 from workerlab.analysis.knee import KneeAtLeast, KneeNote, ToolLimitFrom
 from workerlab.analysis.load_tool import (
@@ -45,7 +46,6 @@ from workerlab.analysis.verdict import GeneratorBound
 from workerlab.load.registry import faster_tools
 from workerlab.model.evidence import ConnectionSample, ProcessSample
 from workerlab.model.plan import Rate
-from workerlab.model.result import Report
 
 FAST = server("gthread", 1, 8)
 SHORT_S = 0.002
@@ -87,10 +87,6 @@ def why(trial: TrialData, lone_s: float = SHORT_S, **comparison: Any) -> Reasons
 def codes(trial: TrialData, lone_s: float = SHORT_S, **comparison: Any) -> list[str] | None:
     reasons = why(trial, lone_s, **comparison)
     return None if reasons is None else [reason.code for reason in reasons]
-
-
-def report_of(*trials: TrialData, **environment: object) -> Report:
-    return analyse("run", environment, trials)
 
 
 # --- other programs -----------------------------------------------------------------------------
@@ -187,7 +183,7 @@ def test_a_ceiling_of_other_settings_is_ignored(other: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("cause", ["no_address", "no_files"])
 def test_a_tool_out_of_system_resources_is_the_limit(cause: str) -> None:
-    (cell,) = report_of(with_measurement(slow_tool(8, 100), failed=3, errors={cause: 3})).cells
+    cell = cell_of(with_measurement(slow_tool(8, 100), failed=3, errors={cause: 3}))
     assert (cell.verdict, cell.generator_bound) == ("generator-bound", True)
     assert ToolOutOf(3, LACKS[cause]) in cell.bound_reasons
 
@@ -262,7 +258,7 @@ def test_only_ceiling_and_cpu_limit_a_tool_that_sends_at_a_rate() -> None:
 def test_a_generator_bound_cell_keeps_its_numbers_and_names_the_reason(
     host: float, busy: float | None
 ) -> None:
-    (cell,) = report_of(slow_tool(8, 100, tool_cores=0.95, host=host)).cells
+    cell = cell_of(slow_tool(8, 100, tool_cores=0.95, host=host))
     assert (cell.verdict, cell.generator_bound) == ("generator-bound", True)
     assert isinstance(cell.reason, GeneratorBound)
     assert (cell.reason.tool, cell.reason.certainty) == ("ab", "is")
@@ -336,7 +332,7 @@ def test_each_number_of_tool_processes_is_a_series() -> None:
 def test_a_cell_is_generator_bound_if_half_of_its_conclusive_trials_are(
     limits: tuple[bool | None, ...], expected: bool | None
 ) -> None:
-    (cell,) = report_of(slow_tool(8, 100)).cells
+    cell = cell_of(slow_tool(8, 100))
     (trials,) = by_cell(replace(cell, generator_bound=limit) for limit in limits).values()
     assert trials.generator_bound is expected
 

@@ -15,6 +15,7 @@ from tests.builders.analysis import (
     evidence,
     notes_by_code,
     ns,
+    report_of,
     server,
     with_measurement,
     with_observations,
@@ -22,7 +23,7 @@ from tests.builders.analysis import (
 )
 from tests.builders.noise import noisy
 from tests.builders.open_model import closed_loop, open_trial, share
-from workerlab.analysis import TrialData, analyse
+from workerlab.analysis import TrialData
 from workerlab.analysis.checks import contradictions
 from workerlab.analysis.diagnosis.cpu import CoresTaken
 from workerlab.analysis.facts import Facts
@@ -54,7 +55,7 @@ SECONDS = st.none() | st.floats(0, 1e3)
 
 
 def run(*trials: TrialData) -> Report:
-    return analyse("run", {}, [*closed_loop(), *trials])
+    return report_of(*closed_loop(), *trials)
 
 
 def cell(report: Report) -> TrialResult:
@@ -111,7 +112,7 @@ def test_a_slow_load_tool_makes_a_cell_generator_bound() -> None:
 @given(st.floats(1, 200), st.floats(0, 0.1), st.integers(1, 50))
 def test_unsent_requests_are_always_reported(rate: float, tool_s: float, connections: int) -> None:
     trial = open_trial(Rate(rps=rate), rate, tool_s=tool_s, connections=connections)
-    result = cell(analyse("run", {}, [trial]))
+    result = cell(report_of(trial))
     if isinstance(result, Invalid):
         return
     rates = result.at_rate
@@ -132,7 +133,7 @@ def test_bursts_near_an_unknown_capacity_are_not_a_growing_backlog(rate_rps: flo
     """The app serves 160 requests/s in 16 slots that are not configured, so the trend decides."""
     for seed in range(20):
         trial = open_trial(Rate(rps=rate_rps), rate_rps, settings=UVICORN, slots=16, seed=seed)
-        assert type(cell(analyse("run", {}, [trial])).reason) is KeepsUp, seed
+        assert type(cell(report_of(trial)).reason) is KeepsUp, seed
 
 
 def test_throughput_is_compared_with_the_requests_due() -> None:
@@ -370,14 +371,14 @@ def test_the_capacity_is_that_of_the_closed_loop() -> None:
 
 def test_shares_of_a_capacity_not_reached_are_noted() -> None:
     few = [evidence(connections=at, tool="fast", delay_s=0.1) for at in (1, 2)]
-    result = cell(analyse("run", {}, [*few, share(0.25)]))
+    result = cell(report_of(*few, share(0.25)))
     assert "SharesOfHighest" in notes_by_code(result)
     assert "SharesOfHighest" not in notes_by_code(cell(run(share(0.5))))
 
 
 def test_shares_of_an_inconclusive_capacity_are_not_at_capacity() -> None:
     disturbed = [noisy(trial, server_wait=0.8, others=1.8) for trial in closed_loop()]
-    result = cell(analyse("run", {}, [*disturbed, share(1.0)]))
+    result = cell(report_of(*disturbed, share(1.0)))
     assert result.verdict == "below capacity"
     assert "SharesOfHighest" in notes_by_code(result)
 

@@ -13,32 +13,25 @@ from tests.builders.analysis import (
     evidence,
     gthread,
     notes_by_code,
+    report_of,
     server,
+    verdicts,
     with_lone,
     with_measurement,
     with_record,
 )
-from workerlab.analysis import CapacityNeedsTrials, NoCapacity, TrialData, analyse
+from workerlab.analysis import CapacityNeedsTrials, NoCapacity
 from workerlab.analysis.series import lone_r0_by_server
 from workerlab.analysis.verdict import BelowPossible, DealtUnevenly, MostInApp, SlotsShared
 from workerlab.model.evidence import Fault, Summary
 from workerlab.model.plan import Server
-from workerlab.model.result import Report
 from workerlab.notes import Unfinished
 
 LEVELS = (4, 8, 16)
 
 
-def sweep(*trials: TrialData) -> Report:
-    return analyse("run", {"cpu": "x"}, trials)
-
-
-def verdicts(report: Report) -> list[str]:
-    return [cell.verdict for cell in report.cells]
-
-
 def test_sync_is_saturated_beyond_its_workers() -> None:
-    report = sweep(*(evidence(SYNC, level) for level in LEVELS))
+    report = report_of(*(evidence(SYNC, level) for level in LEVELS))
     assert [cell.throughput_rps for cell in report.cells] == pytest.approx([4.0] * 3)
     assert [cell.response.p50 for cell in report.cells] == pytest.approx([1, 2, 4])
     assert verdicts(report) == ["at capacity", "saturated", "saturated"]
@@ -54,7 +47,7 @@ def test_sync_is_saturated_beyond_its_workers() -> None:
 
 
 def test_gthread_is_limited_by_uneven_dealing() -> None:
-    report = sweep(*(gthread(level) for level in LEVELS))
+    report = report_of(*(gthread(level) for level in LEVELS))
     assert report.classes[0].slots_measured == 8
     last = report.cells[2]
     assert last.verdict == "saturated"
@@ -64,14 +57,14 @@ def test_gthread_is_limited_by_uneven_dealing() -> None:
 
 
 def test_blocking_in_an_async_app_limits_the_measured_slots() -> None:
-    report = sweep(*(evidence(server("uvicorn"), level, slots=[4]) for level in LEVELS))
+    report = report_of(*(evidence(server("uvicorn"), level, slots=[4]) for level in LEVELS))
     (group,) = report.classes
     assert (group.slots_configured, group.slots_measured) == (None, 4)
     assert group.knee == pytest.approx(4.0)
     reason = report.cells[1].reason
     assert isinstance(reason, BelowPossible)
     assert reason.why == MostInApp("where up to", 4, limit="no limit configured")
-    report = sweep(*(evidence(server("gevent"), level, slots=[4]) for level in LEVELS))
+    report = report_of(*(evidence(server("gevent"), level, slots=[4]) for level in LEVELS))
     reason = report.cells[1].reason
     assert isinstance(reason, BelowPossible)
     assert reason.why == MostInApp("because at most", 4, slots=4000)
@@ -101,7 +94,7 @@ def test_wrk_has_its_waiting_from_littles_law() -> None:
     cell = cell_of(with_measurement(trial, exact_mean=False))
     assert cell.waiting.mean == pytest.approx(1.0, rel=0.01)
     assert cell.ideal_s is None
-    assert sweep(trial).overhead is None
+    assert report_of(trial).overhead is None
 
 
 def test_a_lone_response_slower_than_the_load_is_not_used() -> None:
@@ -113,7 +106,7 @@ def test_a_lone_response_slower_than_the_load_is_not_used() -> None:
     assert notes_by_code(cell)["SlowerAlone"].lone_s == pytest.approx(1.2)
     assert cell.throughput_rps is not None
     assert cell.bound_rps == pytest.approx(cell.throughput_rps)
-    report = sweep(four, *others)
+    report = report_of(four, *others)
     assert verdicts(report) == ["at capacity", "saturated", "saturated"]
     assert report.classes[0].knee == pytest.approx(4, rel=0.02)
 
@@ -135,20 +128,20 @@ def test_a_level_is_not_saturated_while_throughput_grows() -> None:
     """Uneven dealing makes requests wait below the knee, but throughput still grows."""
     settings = Server("gthread", 4, 2, 2048, 1000)
     trials = [evidence(settings, n, slots=[slots]) for n, slots in ((8, 5), (16, 6), (32, 6))]
-    assert verdicts(sweep(*trials)) == ["below capacity", "saturated", "saturated"]
+    assert verdicts(report_of(*trials)) == ["below capacity", "saturated", "saturated"]
 
 
 def test_the_lone_response_is_the_median_over_all_trials_of_a_server() -> None:
     trials = [evidence(SYNC, level) for level in LEVELS]
     trials[0] = with_record(trials[0], lone_s=(9.0,))
     broken = with_record(trials[0], fault=Fault("answer", "500"), lone_s=(0.001,) * 99)
-    report = sweep(*trials, broken)
+    report = report_of(*trials, broken)
     assert report.cells[-1].bound_rps == pytest.approx(4.0)
 
 
 def test_order_is_by_series_then_level_then_trial() -> None:
     first, gevent = evidence(SYNC, 8, trial=2), evidence(server("gevent"), 4)
-    report = sweep(first, gevent, evidence(SYNC, 4), evidence(SYNC, 8))
+    report = report_of(first, gevent, evidence(SYNC, 4), evidence(SYNC, 8))
     assert [
         (trial.cell.server.worker_class, trial.cell.concurrency, trial.number)
         for trial in (cell.trial for cell in report.cells)
@@ -158,16 +151,16 @@ def test_order_is_by_series_then_level_then_trial() -> None:
 
 def test_unfinished_trials_are_noted_and_left_out() -> None:
     interrupted = with_record(evidence(SYNC, 16), fault=Fault("interrupted", "stopped"))
-    report = sweep(evidence(SYNC, 4), replace(evidence(SYNC, 8), record=None), interrupted)
+    report = report_of(evidence(SYNC, 4), replace(evidence(SYNC, 8), record=None), interrupted)
     assert len(report.cells) == 1
     assert Unfinished(2, command="sweep", run="run") in report.notes
-    assert analyse("r", {}, []).cells == ()
+    assert report_of().cells == ()
 
 
 def test_missing_capacity_is_noted() -> None:
-    assert sweep(evidence(SYNC, 4)).notes == (CapacityNeedsTrials(3),)
+    assert report_of(evidence(SYNC, 4)).notes == (CapacityNeedsTrials(3),)
     repeated = [evidence(SYNC, level, trial=n) for level in (4, 8) for n in (1, 2, 3)]
-    (note,) = sweep(*repeated).notes
+    (note,) = report_of(*repeated).notes
     assert isinstance(note, NoCapacity)
     assert note.why == "an interval needs a level of at most 2"
 
@@ -183,7 +176,7 @@ def test_ideal_servers_are_valid_and_stay_within_their_bound(
     workers: int, levels: set[int], delay_s: float, rounds: int
 ) -> None:
     settings = server("sync", workers)
-    report = sweep(*(evidence(settings, n, delay_s=delay_s, rounds=rounds) for n in levels))
+    report = report_of(*(evidence(settings, n, delay_s=delay_s, rounds=rounds) for n in levels))
     for cell in report.cells:
         n = cell.trial.cell.concurrency
         assert cell.throughput_rps <= cell.bound_rps * 1.01

@@ -12,13 +12,13 @@ from tests.builders.analysis import (
     derived,
     evidence,
     keepalive_trial,
+    report_of,
     server,
     with_keepalive,
     with_observations,
     with_record,
     with_spans,
 )
-from workerlab.analysis import analyse
 from workerlab.analysis.facts import Facts
 from workerlab.analysis.samples import SAMPLERS, SamplesMissing, Window, missing_notes, usage
 from workerlab.analysis.slots import keepalive_connections
@@ -183,7 +183,7 @@ def test_a_split_needs_keepalive_and_accepts() -> None:
 
 def test_keepalive_is_a_separate_class() -> None:
     trial = evidence(SYNC, 8)
-    report = analyse("r", {}, [trial, with_keepalive(trial)])
+    report = report_of(trial, with_keepalive(trial))
     assert [group.keepalive for group in report.classes] == [False, True]
     assert len(report.cells) == 2
 

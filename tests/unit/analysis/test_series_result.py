@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.analysis import derived, evidence
+from tests.builders.analysis import derived, evidence, report_of
 from tests.builders.noise import noisy
 from tests.builders.open_model import open_trial
-from workerlab.analysis import Conclusions, TrialData, analyse, class_result
+from workerlab.analysis import Conclusions, TrialData, class_result
 from workerlab.analysis.cells import closed_result
 from workerlab.analysis.knee import (
     NO_SPARE_CAPACITY,
@@ -122,9 +122,9 @@ def test_a_disturbed_level_of_imprecise_throughput_is_inconclusive(
 
 def test_there_is_no_capacity_without_a_knee() -> None:
     trials = [evidence(connections=n, tool="fast", trial=k) for n in (1, 8, 16) for k in (1, 2, 3)]
-    (quiet,) = analyse("quiet", {}, trials).classes
+    (quiet,) = report_of(*trials).classes
     assert quiet.capacity_ci95 == pytest.approx((4.0, 4.0), rel=0.05)
-    report = analyse("disturbed", {}, list(map(disturbed, trials)))
+    report = report_of(*map(disturbed, trials))
     (group,) = report.classes
     assert (group.knee, group.capacity_rps, group.capacity_ci95) == (None, None, None)
     (note,) = report.notes
@@ -180,7 +180,7 @@ def test_a_generator_bound_level_advises_no_more_connections() -> None:
 
 def test_a_class_with_only_inconclusive_closed_cells_is_named() -> None:
     closed = evidence(connections=8, tool="fast", delay_s=0.1)
-    report = analyse("rates", {}, [closed, open_trial(Rate(rps=20), 20.0)])
+    report = report_of(closed, open_trial(Rate(rps=20), 20.0))
     cells = tuple(
         replace(cell, verdict="inconclusive") if cell.trial.cell.rate is None else cell
         for cell in report.cells

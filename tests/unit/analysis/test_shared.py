@@ -13,12 +13,13 @@ from tests.builders.analysis import (
     diagnosis_of,
     diagnosis_types,
     evidence,
+    report_of,
     server,
     with_lone,
     with_observations,
 )
 from tests.unit.analysis.test_drift import STEADY
-from workerlab.analysis import TrialData, analyse
+from workerlab.analysis import TrialData
 from workerlab.analysis.diagnosis.cpu import BusyMachine
 from workerlab.analysis.diagnosis.shared import Shared, SharingEvidence
 from workerlab.analysis.diagnosis.slots import WaitingForSlots
@@ -73,7 +74,7 @@ def test_computing_requests_share_the_cpu_only() -> None:
 def cells_at(worker_class: str, *levels: tuple[int, Callable[[int], float]]) -> list[Result]:
     """Lone requests of 50 ms, and levels of connections with their service times."""
     trials = (evidence(server(worker_class), n, rounds=40, delays=delays) for n, delays in levels)
-    return list(analyse("run", {}, [with_lone(trial, (0.05,) * 5) for trial in trials]).cells)
+    return list(report_of(*(with_lone(trial, (0.05,) * 5) for trial in trials)).cells)
 
 
 def mostly_fast(mean_s: float) -> Callable[[int], float]:

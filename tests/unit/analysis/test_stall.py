@@ -15,8 +15,8 @@ from tests.builders.analysis import (
     cell_of,
     derived,
     evidence,
-    gthread,
     notes_by_code,
+    report_of,
     server,
     with_measurement,
     with_observations,
@@ -139,10 +139,10 @@ def test_all_results_of_a_stall_are_of_the_whole_load() -> None:
 
 def test_a_document_says_where_results_are_of_the_whole_load() -> None:
     trial = with_drops()
-    document = sweep_document(analyse("stall", {}, [trial]))
+    document = sweep_document(report_of(trial))
     assert text(document.tables[1].title).endswith("mean of the whole load")
     assert "levels off" not in text(document.findings[0])
-    both = sweep_document(analyse("both", {}, [evidence(SMALL, 4, delay_s=0.3), trial]))
+    both = sweep_document(report_of(evidence(SMALL, 4, delay_s=0.3), trial))
     assert text(both.tables[1].title).endswith("(the whole load where it stalled)")
 
 
@@ -160,10 +160,6 @@ def test_a_long_request_in_the_app_is_not_a_stall() -> None:
     assert stalled(derived(trial)) is None
     assert notes_by_code(cell)["SlowerAsAWhole"].whole_rps == cell.whole_rps
     assert cell.throughput_rps == pytest.approx(4.0)
-
-
-def test_uneven_dealing_is_not_a_stall() -> None:
-    assert stalled(derived(gthread(16))) is None
 
 
 @settings(max_examples=30, deadline=None)

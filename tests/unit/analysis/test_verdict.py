@@ -12,13 +12,15 @@ from tests.builders.analysis import (
     derived,
     evidence,
     ns,
+    report_of,
+    verdicts,
     with_lone,
     with_observations,
     with_record,
     with_spans,
 )
 from tests.builders.noise import noisy
-from workerlab.analysis import TrialData, analyse
+from workerlab.analysis import TrialData
 from workerlab.analysis.diagnosis.slots import NothingWaits
 from workerlab.analysis.slots import occupancy, overhead_s
 from workerlab.analysis.verdict import NOT_SIGNIFICANT, ONE_LEVEL, GrowthUnknown, WaitsHiddenByPause
@@ -36,14 +38,6 @@ DISTRIBUTIONS: dict[str, Callable[[random.Random], float]] = {
 }
 
 
-def sweep(*trials: TrialData) -> Report:
-    return analyse("run", {}, trials)
-
-
-def verdicts(report: Report) -> list[str]:
-    return [cell.verdict for cell in report.cells]
-
-
 def random_service(name: str, seed: int, level: int) -> TrialData:
     """A trial on 4 slots, and a few lone requests of the same distribution."""
     chance, draw = random.Random(f"{name} {seed} {level}"), DISTRIBUTIONS[name]
@@ -55,7 +49,7 @@ def random_service(name: str, seed: int, level: int) -> TrialData:
 @pytest.mark.parametrize("seed", range(6))
 def test_verdicts_of_slots_hold_for_any_distribution(name: str, seed: int) -> None:
     levels = (2, 3, 4, 5, 6, 8, 12, 16)
-    report = sweep(*(random_service(name, seed, level) for level in levels))
+    report = report_of(*(random_service(name, seed, level) for level in levels))
     expected = ["below capacity"] * 2 + ["at capacity"] + ["saturated"] * 5
     assert verdicts(report) == expected, [(cell.occupancy, cell.reason) for cell in report.cells]
 
@@ -130,7 +124,7 @@ def test_without_slots_a_verdict_needs_another_level() -> None:
 def test_verdicts_without_slots_follow_the_throughput(
     rates: dict[int, float], expected: list[str]
 ) -> None:
-    assert verdicts(sweep(*(slowed(n, n / rps) for n, rps in rates.items()))) == expected
+    assert verdicts(report_of(*(slowed(n, n / rps) for n, rps in rates.items()))) == expected
 
 
 @pytest.mark.parametrize(
@@ -155,7 +149,7 @@ def test_waiting_is_inconclusive_if_other_programs_used_the_cores(
 
 def repeated(rates: dict[int, tuple[float, ...]]) -> Report:
     """Trials without slots at these requests/s, by connections."""
-    return sweep(
+    return report_of(
         *(
             slowed(n, n / rps, trial=number)
             for n, trial_rates in rates.items()
