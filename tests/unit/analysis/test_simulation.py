@@ -196,7 +196,7 @@ def test_a_worker_that_accepts_only_what_it_serves_queues_nothing(
 
 
 def test_computing_after_the_wait_cannot_move_to_an_idle_worker() -> None:
-    requests = [RequestNeed(0.03, 0.006)] * 20_000
+    requests = [RequestNeed(0.03, 0.006)] * 5_000
     before_s, after_s = (
         mean_s(requests, 200, replace(LOOP, workers=2, cpu_before_wait_s=cpu_before_s)) - 0.036
         for cpu_before_s in (math.inf, 0.0)
