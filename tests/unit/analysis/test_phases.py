@@ -94,6 +94,12 @@ def test_any_phase_but_the_steady_one_may_be_absent(load: Load, expected: list[s
     assert names(load.phases()) == expected
 
 
+def test_few_responses_show_no_drain() -> None:
+    load = Load()
+    detected = phases(load.sockets(), load.responses()[:2])
+    assert names(detected) == ["ramp-up", "steady", "churn"]
+
+
 def test_a_connection_that_opens_before_another_closes_is_no_ramp() -> None:
     """While connections are replaced, a sample has one connection more than the load."""
     load = Load(drain_s=0, after_ramp_s=0.1, churn_s=0, users=12)
