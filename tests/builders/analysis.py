@@ -77,7 +77,7 @@ def serve(
     that gets the request of that number."""
     queues: list[deque[float]] = [deque() for _ in slots]
     free, events = list(slots), list[tuple[float, int, int, float, float]]()
-    done = list[ServedRequest]()
+    completed = list[ServedRequest]()
     numbers, served = itertools.count(), itertools.count()
     left = requests
 
@@ -99,18 +99,18 @@ def serve(
     send(1 if lone_first else connections, 0.0)
     while events:
         now, _, worker, sent, began = heapq.heappop(events)
-        done.append(ServedRequest(worker, sent, began, now))
+        completed.append(ServedRequest(worker, sent, began, now))
         free[worker] += 1
         start(worker, now)
-        send(connections if lone_first and len(done) == 1 else 1, now)
-    return done
+        send(connections if lone_first and len(completed) == 1 else 1, now)
+    return completed
 
 
 def ns(seconds: float) -> int:
     return ORIGIN_NS + round(seconds * NS)
 
 
-def spans_of(done: Sequence[ServedRequest], *, named: bool = False) -> tuple[Span, ...]:
+def spans_of(requests: Sequence[ServedRequest], *, named: bool = False) -> tuple[Span, ...]:
     return tuple(
         Span(
             100 + request.worker,
@@ -119,14 +119,14 @@ def spans_of(done: Sequence[ServedRequest], *, named: bool = False) -> tuple[Spa
             ns(request.accepted_s),
             str(number) if named else None,
         )
-        for number, request in enumerate(done)
+        for number, request in enumerate(requests)
     )
 
 
-def timings_of(done: Sequence[ServedRequest]) -> tuple[Timing, ...]:
+def timings_of(requests: Sequence[ServedRequest]) -> tuple[Timing, ...]:
     return tuple(
-        Timing(d.sent_s, 0.0, None, d.end_s - d.sent_s, 200, None, request_id=str(number))
-        for number, d in enumerate(done)
+        Timing(r.sent_s, 0.0, None, r.end_s - r.sent_s, 200, None, request_id=str(number))
+        for number, r in enumerate(requests)
     )
 
 
@@ -144,17 +144,18 @@ def established(count: int) -> dict[str, int]:
     return {"ESTABLISHED": count}
 
 
-def observations_of(done: Sequence[ServedRequest], every_s: float) -> Observations:
+def observations_of(requests: Sequence[ServedRequest], every_s: float) -> Observations:
     """Samples without gaps or errors: requests wait in the kernel only to be accepted, and each
     open request is a connection of its worker."""
-    total_s = max(request.end_s for request in done)
+    total_s = max(request.end_s for request in requests)
     moments = [every_s * number for number in range(math.floor(total_s / every_s) + 1)]
-    unaccepted = open_at(moments, ((request.sent_s, request.accepted_s) for request in done))
-    unserved = open_at(moments, ((request.accepted_s, request.start_s) for request in done))
-    connected = open_at(moments, ((request.sent_s, request.end_s) for request in done))
+    unaccepted = open_at(moments, ((request.sent_s, request.accepted_s) for request in requests))
+    unserved = open_at(moments, ((request.accepted_s, request.start_s) for request in requests))
+    connected = open_at(moments, ((request.sent_s, request.end_s) for request in requests))
+    by_worker = attrgetter("worker")
     per_worker = {
         100 + worker: open_at(moments, ((request.accepted_s, request.end_s) for request in served))
-        for worker, served in groupby(sorted(done, key=attrgetter("worker")), attrgetter("worker"))
+        for worker, served in groupby(sorted(requests, key=by_worker), by_worker)
     }
 
     @cache
@@ -197,21 +198,21 @@ def server(worker_class: str = "sync", workers: int = 4, threads: int = 1) -> Se
     return Server(worker_class, workers, threads, 2048, 1000)
 
 
-def measurement(done: Sequence[ServedRequest]) -> Measurement:
+def measurement(requests: Sequence[ServedRequest]) -> Measurement:
     """The result of an exact load tool that sends its first request alone."""
-    total_s = max(request.end_s for request in done)
-    response = Summary(*summarise([request.end_s - request.sent_s for request in done]))
+    total_s = max(request.end_s for request in requests)
+    response = Summary(*summarise([request.end_s - request.sent_s for request in requests]))
     return Measurement(
-        requests=len(done),
+        requests=len(requests),
         failed=0,
         errors={},
         duration_s=total_s,
-        rps=len(done) / total_s,
+        rps=len(requests) / total_s,
         response=response,
-        connect=Summary(*summarise([0.0] * len(done))),
+        connect=Summary(*summarise([0.0] * len(requests))),
         first_byte=response,
-        connects_s=(0.0,) * len(done),
-        lone_s=done[0].end_s - done[0].sent_s,
+        connects_s=(0.0,) * len(requests),
+        lone_s=requests[0].end_s - requests[0].sent_s,
     )
 
 
@@ -252,16 +253,16 @@ def evidence(
         slots = [10**6 if configured is None else configured]
     count = 1 + rounds * connections
     if deal is None:  # one queue: as if the workers took turns
-        done = [
+        requests = [
             replace(request, worker=i % settings.workers, accepted_s=request.start_s)
             for i, request in enumerate(serve(count, connections, slots, delays))
         ]
     else:
         dealt = serve(count, connections, slots, delays, deal=deal)
-        done = [replace(request, accepted_s=request.sent_s) for request in dealt]
-    result = measurement(done)
+        requests = [replace(request, accepted_s=request.sent_s) for request in dealt]
+    result = measurement(requests)
     if tool == "fast":
-        result = replace(result, timings=timings_of(done), origin_ns=ORIGIN_NS)
+        result = replace(result, timings=timings_of(requests), origin_ns=ORIGIN_NS)
     if tool == "ab":
         result = replace(result, ab=ab_report_of(result, connections))
     key = Trial(Cell(settings, tool, connections), trial)
@@ -274,7 +275,7 @@ def evidence(
         start_s=0.4,
         warmup_s=1.1,
         stop_s=0.1,
-        planned_requests=len(done),
+        planned_requests=len(requests),
         worker_pids=tuple(range(100, 100 + settings.workers)),
     )
     return TrialData(
@@ -282,13 +283,13 @@ def evidence(
         record=record,
         measurement=result,
         parse_error=None,
-        spans=Spans(spans_of(done, named=tool == "fast")),
+        spans=Spans(spans_of(requests, named=tool == "fast")),
         app="@sleep_wsgi",
         sleep_s=delay_s,
         lone_first=True,
         fixed_count=not timed,
         worker_class=worker_class,
-        observations=observations_of(done, delay_s / 20),
+        observations=observations_of(requests, delay_s / 20),
         faster_tools=faster_tools(tool),
     )
 

@@ -39,10 +39,10 @@ def trial(worker_class: str, connections: int, tool: str = "fast", number: int =
 
 
 def bars_of(
-    done: Sequence[ServedRequest], workers: Sequence[int], *, arrivals_known: bool
+    requests: Sequence[ServedRequest], workers: Sequence[int], *, arrivals_known: bool
 ) -> tuple[Bar, ...]:
     """The requests as bars of `workers` that take turns, optionally with their arrivals."""
-    served = sorted(done, key=lambda request: (request.start_s, request.sent_s))
+    served = sorted(requests, key=lambda request: (request.start_s, request.sent_s))
     rows = [Rows() for _ in workers]
     return tuple(
         Bar(
@@ -61,12 +61,12 @@ def over_time(
 ) -> Timeline:
     """A cell over time; `observed`: with queue, states and usage."""
     at, slot_count = trial.cell.concurrency, slots(trial.cell.server.worker_class)
-    done = serve(1 + rounds * at, at, [slot_count], lambda number: SLEEP_S)
+    requests = serve(1 + rounds * at, at, [slot_count], lambda number: SLEEP_S)
     workers = (101, 102, 103, 104)
-    end_s = max(request.end_s for request in done)
+    end_s = max(request.end_s for request in requests)
     moments = [0.1 * i for i in range(int(10 * end_s) + 1)]
-    waiting = open_at(moments, ((request.sent_s, request.start_s) for request in done))
-    serving = open_at(moments, ((request.start_s, request.end_s) for request in done))
+    waiting = open_at(moments, ((request.sent_s, request.start_s) for request in requests))
+    serving = open_at(moments, ((request.start_s, request.end_s) for request in requests))
     states = [
         state
         for m, s, w in zip(moments, serving, waiting, strict=True)
@@ -83,7 +83,7 @@ def over_time(
     ]
     return Timeline(
         key=trial.key,
-        bars=bars_of(done, workers, arrivals_known=arrivals_known),
+        bars=bars_of(requests, workers, arrivals_known=arrivals_known),
         shown=(0.0, end_s),
         workers=workers,
         queue=tuple(zip(moments, waiting, strict=True)) if observed else (),

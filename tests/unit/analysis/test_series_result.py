@@ -39,7 +39,7 @@ from workerlab.model.result import Verdict
 from workerlab.report.values import text
 
 
-def series(*levels: int) -> Series:
+def sync_series(*levels: int) -> Series:
     """The series of a sync server with 4 slots and a service time of 1 s."""
     return series_of([evidence(connections=n, tool="fast") for n in levels])
 
@@ -52,18 +52,18 @@ def disturbed(trial: TrialData) -> TrialData:
     return noisy(trial, server_wait=0.8, others=1.8)
 
 
-def judged(of: Series, verdicts: Mapping[int, Verdict]) -> Judgements:
-    return {facts.key: (verdicts[facts.connections], Note("")) for facts in of.closed}
+def judgements_of(series: Series, verdicts: Mapping[int, Verdict]) -> Judgements:
+    return {facts.key: (verdicts[facts.connections], Note("")) for facts in series.closed}
 
 
-def knee(of: Series, **verdicts: Verdict) -> Knee:
+def knee(series: Series, **verdicts: Verdict) -> Knee:
     """`verdicts`: by level, such as c8."""
     by_level = {int(name[1:]): verdict for name, verdict in verdicts.items()}
-    return knee_of(of, judged(of, by_level))
+    return knee_of(series, judgements_of(series, by_level))
 
 
 def test_the_knee_is_below_the_lowest_saturated_level() -> None:
-    estimate = knee(series(1, 3), c1="below capacity", c3="saturated")
+    estimate = knee(sync_series(1, 3), c1="below capacity", c3="saturated")
     note = estimate.note
     assert isinstance(note, KneeBetween)
     assert estimate.connections is None
@@ -75,7 +75,7 @@ def test_the_knee_is_below_the_lowest_saturated_level() -> None:
 
 
 def test_growth_from_a_saturated_level_shows_no_spare_capacity() -> None:
-    note = knee(series(1, 3), c1="saturated", c3="saturated").note
+    note = knee(sync_series(1, 3), c1="saturated", c3="saturated").note
     assert isinstance(note, KneeBetween)
     assert note.step.meaning == NO_SPARE_CAPACITY
 
@@ -88,10 +88,10 @@ def test_growth_within_the_intervals_is_no_growth(
     relative_half: float, meaning: str, advice: str
 ) -> None:
     # A faster lone response, so that both levels wait
-    of = replace(series(2, 4), r0=R0(0.5, 0.0))
-    of.__dict__["relative_halves"] = {2: relative_half, 4: relative_half}
-    judgements = judged(of, {2: "below capacity", 4: "below capacity"})
-    note = knee_by_levels(of, judgements, highest_tried=4).note
+    series = replace(sync_series(2, 4), r0=R0(0.5, 0.0))
+    series.__dict__["relative_halves"] = {2: relative_half, 4: relative_half}
+    judgements = judgements_of(series, {2: "below capacity", 4: "below capacity"})
+    note = knee_by_levels(series, judgements, highest_tried=4).note
     assert isinstance(note, KneeAtLeast)
     assert isinstance(note.why, LastStep)
     assert (note.why.meaning, note.advice) == (meaning, advice)
@@ -102,8 +102,8 @@ def test_growth_within_the_intervals_is_no_growth(
 )
 def test_disturbed_levels_show_no_knee(levels: tuple[int, ...], connections: int | None) -> None:
     trials = {n: evidence(connections=n, tool="fast") for n in (2, 4, 8)}
-    of = series_of([disturbed(trial) if n in levels else trial for n, trial in trials.items()])
-    estimate = knee(of, c2="below capacity", c4="at capacity", c8="saturated")
+    series = series_of([disturbed(trial) if n in levels else trial for n, trial in trials.items()])
+    estimate = knee(series, c2="below capacity", c4="at capacity", c8="saturated")
     assert estimate.connections == connections
     if connections is None:
         assert isinstance(estimate.note, KneeDoubtful)
@@ -115,9 +115,9 @@ def test_disturbed_levels_show_no_knee(levels: tuple[int, ...], connections: int
 def test_a_disturbed_level_of_imprecise_throughput_is_inconclusive(
     relative_half: float, note: type[Finding]
 ) -> None:
-    of = series_of([disturbed(evidence(connections=4, tool="fast"))])
-    of.__dict__["relative_halves"] = {4: relative_half}
-    assert isinstance(knee(of, c4="at capacity").note, note)
+    series = series_of([disturbed(evidence(connections=4, tool="fast"))])
+    series.__dict__["relative_halves"] = {4: relative_half}
+    assert isinstance(knee(series, c4="at capacity").note, note)
 
 
 def test_there_is_no_capacity_without_a_knee() -> None:
@@ -132,29 +132,29 @@ def test_there_is_no_capacity_without_a_knee() -> None:
 
 
 def test_an_imprecise_throughput_shows_no_knee() -> None:
-    of = series(2, 4, 8)
-    of.__dict__["relative_halves"] = {2: 0.0, 4: 0.0, 8: 0.3}
-    note = knee(of, c2="below capacity", c4="at capacity", c8="saturated").note
+    series = sync_series(2, 4, 8)
+    series.__dict__["relative_halves"] = {2: 0.0, 4: 0.0, 8: 0.3}
+    note = knee(series, c2="below capacity", c4="at capacity", c8="saturated").note
     assert str(note) == "inconclusive: at 8 connections the throughput is known only to ± 30 %"
 
 
 def test_an_inconclusive_level_is_ignored() -> None:
-    of = series(2, 4, 8)
-    estimate = knee(of, c2="below capacity", c4="inconclusive", c8="inconclusive")
+    series = sync_series(2, 4, 8)
+    estimate = knee(series, c2="below capacity", c4="inconclusive", c8="inconclusive")
     assert estimate.connections is None
     assert isinstance(estimate.note, KneeAbove)
-    note = knee(of, c2="below capacity", c4="at capacity", c8="inconclusive").note
+    note = knee(series, c2="below capacity", c4="at capacity", c8="inconclusive").note
     assert isinstance(note, KneeAtLeast)
     assert (note.why, note.add) == (PROPORTIONAL, None)  # higher levels were tried
-    note = knee(of, c2="inconclusive", c4="inconclusive", c8="inconclusive").note
+    note = knee(series, c2="inconclusive", c4="inconclusive", c8="inconclusive").note
     assert str(note) == "unknown: every cell is inconclusive"
 
 
 def test_the_level_is_a_throughput_of_one_of_the_cells() -> None:
-    of = series(4, 8)
-    judgements = judged(of, {4: "at capacity", 8: "saturated"})
-    conclusions = Conclusions(of, judgements, knee_of(of, judgements), Capacity())
-    cells = [closed_result(facts, of, *judgements[facts.key]) for facts in of.closed]
+    series = sync_series(4, 8)
+    judgements = judgements_of(series, {4: "at capacity", 8: "saturated"})
+    conclusions = Conclusions(series, judgements, knee_of(series, judgements), Capacity())
+    cells = [closed_result(facts, series, *judgements[facts.key]) for facts in series.closed]
     level_rps = class_result(conclusions, cells).level_rps
     assert level_rps == max(cell.throughput_rps for cell in cells)
     stalled = class_result(conclusions, [replace(cell, throughput_rps=1.41) for cell in cells])
@@ -163,15 +163,15 @@ def test_the_level_is_a_throughput_of_one_of_the_cells() -> None:
 
 
 def test_spare_capacity_beyond_the_knee_makes_it_unknown() -> None:
-    note = knee(series(4, 8), c4="at capacity", c8="below capacity").note
+    note = knee(sync_series(4, 8), c4="at capacity", c8="below capacity").note
     assert isinstance(note, KneeUnknown)
     assert isinstance(note.reason, RoomBeyond)
     assert note.reason.connections == 8
 
 
 def test_a_generator_bound_level_advises_no_more_connections() -> None:
-    of = series(2, 4, 8)
-    limited = replace(of, tool_limits={of.closed[2].key: (Note("it was busy"),)})
+    series = sync_series(2, 4, 8)
+    limited = replace(series, tool_limits={series.closed[2].key: (Note("it was busy"),)})
     note = knee(limited, c2="below capacity", c4="at capacity", c8="generator-bound").note
     assert isinstance(note, KneeAtLeast)
     assert note.tool_limit == ToolLimitFrom(8, "fast")

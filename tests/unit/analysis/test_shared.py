@@ -90,17 +90,17 @@ def evidence_of(cell: Result) -> SharingEvidence:
 
 
 def test_service_times_are_compared_with_fewer_connections() -> None:
-    few, many = cells_at("gevent", (2, mostly_fast(0.05)), (16, mostly_fast(0.275)))
-    assert Shared not in map(type, few.findings)
-    diagnosis = evidence_of(many)
+    low, high = cells_at("gevent", (2, mostly_fast(0.05)), (16, mostly_fast(0.275)))
+    assert Shared not in map(type, low.findings)
+    diagnosis = evidence_of(high)
     assert (diagnosis.fewer, diagnosis.more) == (2, None)
     assert diagnosis.others_s == pytest.approx(0.05, rel=0.01)
 
 
 def test_no_more_throughput_with_free_slots_is_sharing() -> None:
-    few, many = cells_at("sync", (2, mostly_fast(0.1)), (8, mostly_fast(0.2)))
-    assert (few.verdict, many.verdict) == ("saturated", "saturated")
-    assert (evidence_of(few).more, evidence_of(many).fewer) == (8, 2)
+    low, high = cells_at("sync", (2, mostly_fast(0.1)), (8, mostly_fast(0.2)))
+    assert (low.verdict, high.verdict) == ("saturated", "saturated")
+    assert (evidence_of(low).more, evidence_of(high).fewer) == (8, 2)
 
 
 @pytest.mark.parametrize("kind", STEADY)

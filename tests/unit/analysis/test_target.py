@@ -39,7 +39,7 @@ def stepped(n: int, slow: int) -> list[float]:
     return [1.0] * slow + [0.05 + 0.0001 * (i % 100) for i in range(n - slow)]
 
 
-def outcome(target: str, times_s: list[float], failed: int = 0) -> TermOutcome:
+def outcome_of(target: str, times_s: list[float], failed: int = 0) -> TermOutcome:
     return judge(parse(target)[0], requests_of(times_s, failed))
 
 
@@ -68,26 +68,26 @@ INSIDE_STEP = [0.2, 0.3, 0.31, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8]
     ],
 )
 def test_quantiles_and_their_limits(times_s: list[float], target: str, expected: str) -> None:
-    assert outcome(target, times_s).result == expected
+    assert outcome_of(target, times_s).result == expected
 
 
 def test_a_quantile_too_close_to_the_limit_is_not_shown() -> None:
-    judged = outcome("p95<300ms", SMOOTH)
-    assert (judged.result, judged.why) == ("not shown", TOO_CLOSE)
-    assert judged.low < 0.3 < judged.high
-    assert judged.low < judged.value < judged.high
+    outcome = outcome_of("p95<300ms", SMOOTH)
+    assert (outcome.result, outcome.why) == ("not shown", TOO_CLOSE)
+    assert outcome.low < 0.3 < outcome.high
+    assert outcome.low < outcome.value < outcome.high
 
 
 def test_few_requests_can_break_a_limit_but_not_meet_it() -> None:
-    few = outcome("p95<300ms", [0.05] * 71)
+    few = outcome_of("p95<300ms", [0.05] * 71)
     assert (few.result, few.why) == ("not shown", TooFewRequests(72))
     assert requests_needed(parse("p95<300ms")[0]) == 72
-    assert outcome("p95<300ms", [0.05] * 72).result == "met"
-    assert outcome("p95<300ms", [1.0] * 20).result == "broken"
+    assert outcome_of("p95<300ms", [0.05] * 72).result == "met"
+    assert outcome_of("p95<300ms", [1.0] * 20).result == "broken"
 
 
 def test_a_quantile_on_a_step_is_undecidable() -> None:
-    assert str(outcome("p95<300ms", STEPPED)) == (
+    assert str(outcome_of("p95<300ms", STEPPED)) == (
         "p95<300ms is undecidable: p95 107 ms (95 % interval 59.9 ms to 1.00 s); 150 requests of"
         " 3000 (5 %) took 1.00 s or more, nearly all others took 59.9 ms or less, so p95 is one"
         " or the other by chance"
@@ -97,7 +97,7 @@ def test_a_quantile_on_a_step_is_undecidable() -> None:
 def test_a_step_away_from_the_limit_is_ignored() -> None:
     """The step is from 310 ms to 1 s, and many times are close to the limit on both sides."""
     times_s = [0.29] * 2845 + [0.31] * 20 + [1.0] * 135
-    assert outcome("p95<300ms", times_s).why == TOO_CLOSE
+    assert outcome_of("p95<300ms", times_s).why == TOO_CLOSE
 
 
 # --- failures -----------------------------------------------------------------------------------
@@ -105,10 +105,10 @@ def test_a_step_away_from_the_limit_is_ignored() -> None:
 
 def test_a_failure_is_slower_than_any_limit() -> None:
     fast = [0.01] * 900
-    assert outcome("p95<300ms", fast).result == "met"
-    judged = outcome("p95<300ms", fast, failed=100)
-    assert judged.value is None
-    assert str(judged) == (
+    assert outcome_of("p95<300ms", fast).result == "met"
+    outcome = outcome_of("p95<300ms", fast, failed=100)
+    assert outcome.value is None
+    assert str(outcome) == (
         "p95<300ms is missed: 100 of 1000 requests failed, which counts as slower than any limit"
     )
     assert value_of("p95", requests_of(fast, 100)) == math.inf
@@ -123,16 +123,16 @@ def test_failures_make_no_quantile_better() -> None:
 
 
 def test_about_as_many_failures_as_a_quantile_allows_are_a_step() -> None:
-    judged = outcome("p95<300ms", [0.05] * 2850, failed=150)
-    assert judged.result == "undecidable"
-    assert isinstance(judged.why, StepAtLimit)
-    assert (judged.why.above_s, judged.why.failed) == (None, "failed")
-    assert "150 requests of 3000 (5 %) failed, nearly all others took 50.0 ms" in str(judged)
+    outcome = outcome_of("p95<300ms", [0.05] * 2850, failed=150)
+    assert outcome.result == "undecidable"
+    assert isinstance(outcome.why, StepAtLimit)
+    assert (outcome.why.above_s, outcome.why.failed) == (None, "failed")
+    assert "150 requests of 3000 (5 %) failed, nearly all others took 50.0 ms" in str(outcome)
 
 
 def test_one_failure_breaks_max_and_mean() -> None:
     for target in ("max<2s", "mean<110ms"):
-        results = [outcome(target, SMOOTH, failed).result for failed in (0, 1)]
+        results = [outcome_of(target, SMOOTH, failed).result for failed in (0, 1)]
         assert results == ["met", "broken"]
 
 
@@ -156,9 +156,9 @@ def test_one_failure_breaks_max_and_mean() -> None:
 def test_errors_need_three_clean_requests_per_allowed_failure(
     requests: int, failed: int, expected: str
 ) -> None:
-    judged = outcome("errors<0.1%", [0.05] * (requests - failed), failed)
-    assert judged.result == expected
-    assert judged.value == failed / (max(requests - failed, 0) + failed)
+    outcome = outcome_of("errors<0.1%", [0.05] * (requests - failed), failed)
+    assert outcome.result == expected
+    assert outcome.value == failed / (max(requests - failed, 0) + failed)
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,12 @@ def test_how_many_clean_requests_a_limit_needs(target: str, least: int) -> None:
 
 def test_a_mean_has_an_interval() -> None:
     targets = ("mean<108ms", "mean<101ms", "mean<94ms")
-    assert [outcome(target, SMOOTH).result for target in targets] == ["met", "not shown", "broken"]
-    assert outcome("mean<1s", [0.1]).why == TOO_CLOSE
+    assert [outcome_of(target, SMOOTH).result for target in targets] == [
+        "met",
+        "not shown",
+        "broken",
+    ]
+    assert outcome_of("mean<1s", [0.1]).why == TOO_CLOSE
 
 
 @pytest.mark.parametrize(
@@ -194,8 +198,8 @@ def test_throughput_must_exceed_a_target_by_its_interval(
 
 @pytest.mark.parametrize("target", ["p95<1s", "errors<1%", "mean<1s", "max<1s", "rps>1"])
 def test_a_target_is_not_shown_without_responses(target: str) -> None:
-    judged = outcome(target, [])
-    assert (judged.result, judged.why) == ("not shown", UNKNOWN_OUTCOME)
+    outcome = outcome_of(target, [])
+    assert (outcome.result, outcome.why) == ("not shown", UNKNOWN_OUTCOME)
 
 
 # --- summaries without response times -----------------------------------------------------------
@@ -217,8 +221,8 @@ SUMMARY = Summary(mean=0.1, p50=0.08, p95=0.25, p99=0.5, max=1.0, p90=0.2)
     ],
 )
 def test_the_value_of_a_summary_decides(target: str, succeeded: int, expected: str) -> None:
-    judged = judge(parse(target)[0], Requests(summary=SUMMARY, succeeded=succeeded))
-    assert judged.result == expected
+    outcome = judge(parse(target)[0], Requests(summary=SUMMARY, succeeded=succeeded))
+    assert outcome.result == expected
 
 
 def test_many_failures_break_a_limit_on_a_summary() -> None:

@@ -16,25 +16,25 @@ def spans(*times: tuple[float, float | None]) -> list[Span]:
     return [Span(1, ns(start), None if end is None else ns(end)) for start, end in times]
 
 
-def steady(done: list[Span], connections: int, stopped_ns: int | None = None) -> Window:
-    window = steady_window(done, connections, stopped_ns=stopped_ns)
+def steady(completed: list[Span], connections: int, stopped_ns: int | None = None) -> Window:
+    window = steady_window(completed, connections, stopped_ns=stopped_ns)
     assert isinstance(window, Window), window
     return window
 
 
-def why_not(done: list[Span], connections: int, stopped_ns: int | None = None) -> str:
-    reason = steady_window(done, connections, stopped_ns=stopped_ns)
+def why_not(completed: list[Span], connections: int, stopped_ns: int | None = None) -> str:
+    reason = steady_window(completed, connections, stopped_ns=stopped_ns)
     assert isinstance(reason, Finding), reason
     return reason.code
 
 
-def by_start(done: list[Span]) -> list[Span]:
-    return sorted(done, key=lambda span: span.start_ns)
+def by_start(completed: list[Span]) -> list[Span]:
+    return sorted(completed, key=lambda span: span.start_ns)
 
 
-def served(done: list[ServedRequest], *, lone_first: bool = False) -> list[Span]:
+def spans_by_start(requests: list[ServedRequest], *, lone_first: bool = False) -> list[Span]:
     """The spans of these requests without the lone first one, by start."""
-    return by_start(list(spans_of(done)))[lone_first:]
+    return by_start(list(spans_of(requests)))[lone_first:]
 
 
 @settings(max_examples=150)
@@ -49,8 +49,8 @@ def test_throughput_of_an_ideal_server_is_what_its_slots_allow(
     slots: int, connections: int, rounds: int, delay_s: float, lone_first: bool
 ) -> None:
     count = lone_first + rounds * connections
-    done = serve(count, connections, [slots], lambda number: delay_s, lone_first=lone_first)
-    window = steady(served(done, lone_first=lone_first), connections)
+    requests = serve(count, connections, [slots], lambda number: delay_s, lone_first=lone_first)
+    window = steady(spans_by_start(requests, lone_first=lone_first), connections)
     assert window.rps == pytest.approx(min(connections, slots) / delay_s, rel=0.01)
 
 
@@ -65,24 +65,24 @@ def test_jitter_does_not_raise_throughput_above_the_bound(
     slots: int, connections: int, rounds: int, delays: list[float]
 ) -> None:
     count = 1 + rounds * connections
-    done = serve(count, connections, [slots], lambda number: delays[number % len(delays)])
-    window = steady(served(done, lone_first=True), connections)
+    requests = serve(count, connections, [slots], lambda number: delays[number % len(delays)])
+    window = steady(spans_by_start(requests, lone_first=True), connections)
     assert window.rps <= min(connections, slots) / 1.0 * 1.01
 
 
 def test_a_batch_cut_by_the_window_counts_in_part() -> None:
     # 3 workers, 4 connections: counting whole completions gives 3.2 of at most 3.0 requests/s
-    done = serve(21, 4, [3], lambda number: 1.0)
-    ends = sorted(request.end_s for request in done)[1:]
+    requests = serve(21, 4, [3], lambda number: 1.0)
+    ends = sorted(request.end_s for request in requests)[1:]
     last = 20 - 4  # the 17th completion, after which a connection is idle
     assert last / (ends[last] - ends[0]) == pytest.approx(3.2)
-    assert steady(served(done, lone_first=True), 4).rps == pytest.approx(3.0)
+    assert steady(spans_by_start(requests, lone_first=True), 4).rps == pytest.approx(3.0)
 
 
 def test_the_window_runs_from_the_first_completion_to_the_first_idle_connection() -> None:
     # Completions at 1 to 5 s; from the fourth on one of 2 connections is idle
-    done = spans((0, 1), (0, 2), (1, 3), (2, 4), (3, 5))
-    assert steady(done, 2).length_s == pytest.approx(3.0)
+    completed = spans((0, 1), (0, 2), (1, 3), (2, 4), (3, 5))
+    assert steady(completed, 2).length_s == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
@@ -101,8 +101,8 @@ def test_a_window_without_length_is_unknown(times: list[tuple[float, float]]) ->
 
 
 def test_spans_without_duration_are_counted_at_their_instant() -> None:
-    done = spans(*[(i / 10, i / 10) for i in range(21)])
-    assert steady(done, 1).rps == pytest.approx(10.0)
+    completed = spans(*[(i / 10, i / 10) for i in range(21)])
+    assert steady(completed, 1).rps == pytest.approx(10.0)
 
 
 def test_a_span_that_never_ended_holds_its_slot() -> None:
@@ -115,11 +115,12 @@ def test_a_span_that_never_ended_holds_its_slot() -> None:
 
 def test_a_timed_load_is_steady_until_it_stops() -> None:
     # Stopped at 5.5 s: later requests belong to connections that are already closed
-    done = serve(200, 16, [4], lambda number: 1.0, lone_first=False)
-    window = steady(served([request for request in done if request.start_s < 6]), 16, ns(5.5))
+    requests = serve(200, 16, [4], lambda number: 1.0, lone_first=False)
+    early = [request for request in requests if request.start_s < 6]
+    window = steady(spans_by_start(early), 16, ns(5.5))
     assert (window.rps, window.length_s) == pytest.approx((4.0, 4.0))
 
 
 def test_a_single_batch_until_the_load_stops_is_unknown() -> None:
-    done = serve(40, 4, [4], lambda number: 1.0, lone_first=False)
-    assert why_not(served(done), 4, ns(1.5)) == "SteadyPartTooShort"
+    requests = serve(40, 4, [4], lambda number: 1.0, lone_first=False)
+    assert why_not(spans_by_start(requests), 4, ns(1.5)) == "SteadyPartTooShort"
