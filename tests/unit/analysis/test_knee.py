@@ -79,7 +79,7 @@ def knee(
         ({2: 2.0, 4: 3.7}, 4, None, KneeAtLeast, {"below": 2}),
     ],
 )
-def test_knee(
+def test_the_knee_follows_from_the_rates_of_the_levels(
     levels: dict[int, float],
     slots: int | None,
     number: float | None,
@@ -130,7 +130,7 @@ def test_a_knee_that_is_not_a_number_has_a_short_form(
     st.floats(1e-5, 10),
     st.none() | st.integers(1, 4000),
 )
-def test_knee_is_finite_and_has_a_sentence(
+def test_a_knee_is_finite_and_has_a_sentence(
     levels: dict[int, float], lone_s: float, slots: int | None
 ) -> None:
     estimate = knee(levels, lone_s, slots)

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from tests.builders.analysis import (
     NS,
-    SYNC,
     bare,
     derived,
     diagnosis_types,
@@ -103,4 +102,3 @@ def test_a_loop_that_serves_one_at_a_time_has_one_slot() -> None:
 def test_uneven_dealing_is_diagnosed_below_all_slots() -> None:
     trial = evidence(server("tornado", 2), 2, slots=[1, 1], deal=lambda number: 0)
     assert UnevenDealing in diagnosis_types(trial)
-    assert UnevenDealing not in diagnosis_types(evidence(SYNC, 8))
