@@ -44,7 +44,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Sent:
+class Request:
     """A request to a server; `parts`: of its body, as they arrive."""
 
     method: str
@@ -86,12 +86,12 @@ class Blog:
         length = {"Content-Length": str(sum(map(len, parts)))} if any(parts) else {}
         if "Transfer-Encoding" in headers:
             length = {}
-        sent = Sent(method, path, {"Host": HOST, **length, **headers}, parts)
+        request = Request(method, path, {"Host": HOST, **length, **headers}, parts)
         app = self.module.app
         if self.face == "wsgi":
-            answer = wsgi(validator(app), sent)
+            answer = wsgi(validator(app), request)
         else:
-            answer = self._runner.run(asgi(app, sent))
+            answer = self._runner.run(asgi(app, request))
         self.unread = answer.unread
         return answer
 
@@ -111,11 +111,11 @@ class Blog:
         return self.ask(method, path, data, {"Content-Type": "application/json"})
 
 
-def wsgi(app: Any, sent: Sent) -> Answer:
-    path, _, query = sent.path.partition("?")
-    source = io.BytesIO(b"".join(sent.parts))
+def wsgi(app: Any, request: Request) -> Answer:
+    path, _, query = request.path.partition("?")
+    source = io.BytesIO(b"".join(request.parts))
     environ: dict[str, Any] = {
-        "REQUEST_METHOD": sent.method,
+        "REQUEST_METHOD": request.method,
         "SCRIPT_NAME": "",
         "PATH_INFO": unquote_to_bytes(path).decode("latin-1"),
         "QUERY_STRING": query,
@@ -131,7 +131,7 @@ def wsgi(app: Any, sent: Sent) -> Answer:
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
     }
-    for name, value in sent.headers.items():
+    for name, value in request.headers.items():
         key = name.upper().replace("-", "_")
         environ[key if key.startswith("CONTENT_") else f"HTTP_{key}"] = value
     started: list[Any] = []
@@ -148,27 +148,27 @@ def wsgi(app: Any, sent: Sent) -> Answer:
     return Answer(status, names, data, len(source.read()))
 
 
-async def asgi(app: Any, sent: Sent) -> Answer:
-    path, _, query = sent.path.partition("?")
+async def asgi(app: Any, request: Request) -> Answer:
+    path, _, query = request.path.partition("?")
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
-        "method": sent.method,
+        "method": request.method,
         "scheme": "http",
         "path": unquote_to_bytes(path).decode("utf-8", "replace"),
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in sent.headers.items()],
+        "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in request.headers.items()],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8000),
     }
-    missing = int(sent.headers.get("Content-Length", 0)) > sum(map(len, sent.parts))
-    last = len(sent.parts) - 1
+    missing = int(request.headers.get("Content-Length", 0)) > sum(map(len, request.parts))
+    last = len(request.parts) - 1
     incoming: list[dict[str, Any]] = [
         {"type": "http.request", "body": part, "more_body": missing or number < last}
-        for number, part in enumerate(sent.parts)
+        for number, part in enumerate(request.parts)
     ]
     if missing:
         incoming.append({"type": "http.disconnect"})

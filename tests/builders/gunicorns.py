@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-KNOWN = ("sync",)
+CLASSES = ("sync",)
 WORKERS = "SUPPORTED_WORKERS = {'sync': 'gunicorn.workers.sync.SyncWorker'}\n"
 
 

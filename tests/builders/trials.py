@@ -13,9 +13,7 @@ from workerlab.experiments.reading import read_trial
 from workerlab.model.plan import Cell, Plan, Trial
 
 
-def carried_out(
-    place: Path, cell: Cell, duration_s: float = 2.0, config: str | None = None
-) -> Facts:
+def run_trial(place: Path, cell: Cell, duration_s: float = 2.0, config: str | None = None) -> Facts:
     """The facts of a finished trial. `place`: an empty directory for the run; `config`: the path of
     a Gunicorn file."""
     link_code(place / "code")

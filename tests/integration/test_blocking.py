@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders.analysis import result_of
 from tests.builders.processes import burning
-from tests.builders.trials import carried_out
+from tests.builders.trials import run_trial
 from tests.integration.conftest import ROOT
 from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
 from workerlab.analysis.diagnosis.loop import BlockedLoop, loop_use
@@ -42,7 +42,7 @@ def look(tmp_path: Path, worker_class: str) -> Look:
         own = tmp_path / "own.conf.py"
         own.write_text(config)
         for _ in range(5):
-            trial_facts = carried_out(Path(mkdtemp(dir=tmp_path)), cell, config=str(own))
+            trial_facts = run_trial(Path(mkdtemp(dir=tmp_path)), cell, config=str(own))
             if not trial_facts.observations.pauses:  # during which nothing is seen of the loop
                 return trial_facts
         pytest.skip(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders.trials import carried_out
+from tests.builders.trials import run_trial
 from tests.integration.conftest import app_text
 from workerlab.analysis.needs import NO_CPU, needs_of
 from workerlab.analysis.slots import queued_gap_s
@@ -43,7 +43,7 @@ def measure(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Meas
         server = Server(worker_class, 2, 1, 2048, 1000, app=app, preload=preload)
         for _ in range(5):
             place = tmp_path_factory.mktemp("needs")
-            facts = carried_out(place, Cell(server, "fast", connections, inside="needs", **cell))
+            facts = run_trial(place, Cell(server, "fast", connections, inside="needs", **cell))
             if len(facts.finished) >= FEWEST or not facts.observations.pauses:
                 break
         needs = needs_of(facts)
@@ -187,7 +187,7 @@ def test_memory(measure: Measure, tmp_path: Path, preload: bool) -> None:
 @pytest.mark.once
 def test_other_trials_have_none_of_it(tmp_path: Path, worker_class: str) -> None:
     server = Server(worker_class, 2, 1, 2048, 1000, app=sleeping(worker_class, "/?sleep=0.01"))
-    facts = carried_out(tmp_path, Cell(server, "fast", 2), duration_s=1.0)
+    facts = run_trial(tmp_path, Cell(server, "fast", 2), duration_s=1.0)
     assert all(span.cost is None for span in facts.spans)
     assert not list(tmp_path.rglob("costs-*"))
     assert needs_of(facts) == NO_CPU

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.knobs import MAX_SLEEP_S, BadValue, burn, work_for
-from tests.builders.blog import Sent, asgi, wsgi
+from tests.builders.blog import Request, asgi, wsgi
 from workerlab.model.plan import App
 from workerlab.options import BadArgument, app_target
 from workerlab.paths import APPS, bundled_root, label_of, target_of
@@ -41,9 +41,9 @@ def call(name, query="", method="GET", body=b""):
     """The status, headers and text of the response. An ASGI app always gets a body of two parts."""
     app, target = app_named(name), f"/?{query}"
     if name in WSGI:
-        response = wsgi(app, Sent(method, target, {"Content-Length": str(len(body))}, [body]))
+        response = wsgi(app, Request(method, target, {"Content-Length": str(len(body))}, [body]))
     else:
-        response = asyncio.run(asgi(app, Sent(method, target, {}, [b"x", b"y"])))
+        response = asyncio.run(asgi(app, Request(method, target, {}, [b"x", b"y"])))
     assert response.unread == 0, "the body of the request was not read"
     return response.status, response.headers, response.text
 
@@ -145,7 +145,7 @@ def test_requests_on_one_loop_are_concurrent_unless_the_app_blocks_it(name, conc
 
     async def send_request():
         events.append("start")
-        await asgi(app_named(name), Sent("GET", "/?sleep=0.05", {}, [b""]))
+        await asgi(app_named(name), Request("GET", "/?sleep=0.05", {}, [b""]))
         events.append("end")
 
     async def send_ten():

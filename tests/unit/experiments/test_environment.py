@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.gunicorns import KNOWN, install
+from tests.builders.gunicorns import CLASSES, install
 from workerlab.cli import parse
 from workerlab.errors import EnvironmentProblem
 from workerlab.experiments import environment
@@ -174,7 +174,7 @@ def test_bundled_apps_get_the_bundled_gunicorn(tmp_path: Path) -> None:
 def test_bundled_apps_use_another_gunicorn_with_fewer_classes(tmp_path: Path) -> None:
     interpreter = serving("--python", make(tmp_path / "other", "99.1"))
     assert (interpreter.gunicorn, interpreter.requested) == ("99.1", "")
-    assert interpreter.worker_classes == list(KNOWN)
+    assert interpreter.worker_classes == list(CLASSES)
     note = text(interpreter.note)
     assert "; 99.1 serves the bundled apps, without the worker class gthread, eventlet, " in note
 
