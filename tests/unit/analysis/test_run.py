@@ -71,7 +71,7 @@ def test_blocking_in_an_async_app_limits_the_measured_slots() -> None:
 
 
 def test_waiting_is_response_minus_service() -> None:
-    """Its percentiles need timed requests and even service."""
+    """Its percentiles need timed requests and equal service times."""
     cell = cell_of(evidence(SYNC, 8))
     assert cell.waiting.mean == pytest.approx(cell.response.mean - 1.0)
     assert cell.waiting.p50 is None

@@ -283,7 +283,7 @@ def test_correlated_response_times_are_rarely_decided(busy: float, max_share: fl
 
 
 def test_a_limit_beyond_all_times_is_met_despite_correlation() -> None:
-    """All slow requests are consecutive and count as few."""
+    """The slow requests are consecutive, so they count as few."""
     times_s = [0.1] * 300 + [1.0] * 30
     requests = Requests(times_s, in_order=times_s)
     for target, met in (("p95<5s", True), ("p90<700ms", False), ("mean<1s", True)):
