@@ -117,7 +117,7 @@ def test_without_slots_a_verdict_needs_another_level() -> None:
         ({2: 20.0, 4: 20.0, 8: 20.0}, ["at capacity", "saturated", "saturated"]),
         # Throughput dips at 8 connections, and 16 only recover from the dip
         ({2: 19.9, 4: 20.0, 8: 17.0, 16: 20.0}, ["at capacity", *["saturated"] * 3]),
-        # A pool of 2 in each of 2 workers, with uneven connections: a small gain is no spare capacity
+        # A pool of 2 in each of 2 workers, uneven connections: a small gain is no spare capacity
         ({2: 20.0, 8: 34.0, 32: 39.6}, ["below capacity", "saturated", "saturated"]),
     ],
 )
