@@ -37,16 +37,22 @@ def erlang_c(rate_rps: float, service_s: float, slots: int) -> float:
     return blocked / (1 - utilisation * (1 - blocked))
 
 
-def allen_cunneen(rate_rps: float, service_s: float, service_square_s2: float, slots: int) -> float:
-    """Approximate mean waiting time of M/G/c in seconds: Erlang C's, times the mean of 1 and the
-    squared coefficient of variation of service times; exact for M/M/c and M/G/1. A load of a minute
-    or less does not reach this steady state, and stays far from it at 90 % of the capacity.
-    `service_s`, `service_square_s2`: mean service time, and mean of its square."""
+def allen_cunneen(
+    rate_rps: float,
+    service_s: float,
+    service_square_s2: float,
+    slots: int,
+    arrivals_cv2: float = 1.0,
+) -> float:
+    """Approximate mean waiting time of G/G/c in seconds: Erlang C's, times the mean of the squared
+    coefficients of variation of arrivals (1: Poisson) and service; exact for M/M/c and M/G/1. A
+    load of a minute or less does not reach this steady state, and stays far from it at 90 % of
+    the capacity. `service_s`, `service_square_s2`: mean service time, and mean of its square."""
     utilisation = _utilisation(rate_rps, service_s, slots)
     service_cv2 = max(0.0, service_square_s2 / service_s**2 - 1)
     probability = erlang_c(rate_rps, service_s, slots)
     exponential_s = probability * service_s / (slots * (1 - utilisation))
-    return exponential_s * (1 + service_cv2) / 2
+    return exponential_s * (arrivals_cv2 + service_cv2) / 2
 
 
 def _utilisation(rate_rps: float, service_s: float, slots: int) -> float:
