@@ -1,4 +1,4 @@
-"""Runs the lab as its users do: as a program, in a directory of its own."""
+"""Runs the lab as users do: as a program, in its own directory."""
 
 from __future__ import annotations
 
@@ -57,59 +57,60 @@ ROOT = Path(__file__).resolve().parents[2]
 HARNESS = str(ROOT / "harness")
 
 
-# --- a network of its own ---------------------------------------------------------------------
+# --- network namespaces -------------------------------------------------------------------------
 #
-# The kernel counts dropped handshakes for a whole network namespace. Where this user may make one,
-# each test process has its own, and tests run side by side; elsewhere those that read the counters
-# (marked `counters`) wait until they are alone.
+# The kernel counts dropped handshakes per network namespace. If this user may create namespaces,
+# each test process has its own; otherwise tests that read these counters (marked `counters`) run
+# exclusively.
 
-LOCK = Path(tempfile.gettempdir()) / f"workerlab-tests-{os.getuid()}.lock"
+COUNTER_LOCK = Path(tempfile.gettempdir()) / f"workerlab-tests-{os.getuid()}.lock"
 own_network = False
 
 
 def pytest_configure(config: pytest.Config) -> None:
     global own_network
-    config.addinivalue_line("markers", "counters: reads what the kernel counts for all processes")
-    config.addinivalue_line("markers", "once: the same for every class, so tested with sync alone")
-    config.addinivalue_line("markers", "classes(*names): what is so of these worker classes alone")
+    config.addinivalue_line("markers", "counters: reads kernel counters shared by all processes")
+    config.addinivalue_line("markers", "once: independent of the class, so tested with sync only")
+    config.addinivalue_line("markers", "classes(*names): applies to these worker classes only")
     own_network = make_own_network()
-    # A fifth of the CPU of a launch of eventlet is dnspython, and nothing here resolves a name; the
-    # unit tests boot it with that
+    # dnspython takes a fifth of the CPU of an eventlet launch, and these tests resolve no names.
+    # Unit tests launch eventlet with it.
     os.environ["EVENTLET_NO_GREENDNS"] = "yes"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is not about the class under test is left out: seven environments would skip it."""
+    """Deselects tests that do not apply to the class under test."""
     worker_class = config.getoption("--worker-class")
-    others = [item for item in items if not _is_about(item, worker_class)]
-    config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if item not in set(others)]
+    config.hook.pytest_deselected(
+        items=[item for item in items if not _applies_to(item, worker_class)]
+    )
+    items[:] = [item for item in items if _applies_to(item, worker_class)]
 
 
-def _is_about(item: pytest.Item, worker_class: str) -> bool:
+def _applies_to(item: pytest.Item, worker_class: str) -> bool:
     if item.get_closest_marker("once") is not None and worker_class != "sync":
         return False
     return all(worker_class in mark.args for mark in item.iter_markers("classes"))
 
 
 @contextmanager
-def counting(*, alone: bool) -> Iterator[None]:
+def counter_lock(*, exclusive: bool) -> Iterator[None]:
     if own_network:
         yield
         return
-    with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    with COUNTER_LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         yield
 
 
 @pytest.fixture(autouse=True)
-def _counters_undisturbed(request: pytest.FixtureRequest) -> Iterator[None]:
-    with counting(alone=request.node.get_closest_marker("counters") is not None):
+def _lock_counters(request: pytest.FixtureRequest) -> Iterator[None]:
+    with counter_lock(exclusive=request.node.get_closest_marker("counters") is not None):
         yield
 
 
 def processes(marker: str) -> list[int]:
-    """Live processes whose environment or words hold `marker` (the run's own directory)."""
+    """Live processes with `marker` (such as the run directory) in their environment or command."""
     return [process.pid for process in running_processes(marker)]
 
 
@@ -119,30 +120,31 @@ def listening_ports() -> set[int]:
 
 
 PROGRAM = [sys.executable, "-m", "workerlab"]
-SAID_CHARS = 20_000  # of what a failed test shows of standard output
+MAX_OUTPUT_CHARS = 20_000  # of standard output in the report of a failed test
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     code: int
     out: str
     err: str
 
     @property
     def report(self) -> dict[str, Any]:
-        """The JSON document, and nothing but it, on standard output; as `workerlab schema` says."""
+        """Standard output: one JSON document, valid by `workerlab schema`."""
         document: dict[str, Any] = validated(json.loads(self.out))
         return document
 
 
 def answers(report: dict[str, Any]) -> dict[str, Any]:
-    """The values of each answer, by its code."""
-    given = (finding["answer"] for finding in report["findings"])
-    return {answer["code"]: answer["values"] for answer in given}
+    """The values of each answer by its code."""
+    return {
+        finding["answer"]["code"]: finding["answer"]["values"] for finding in report["findings"]
+    }
 
 
-def why_invalid(out: str) -> str:
-    """A line for each invalid cell of a JSON document."""
+def invalid_reasons(out: str) -> str:
+    """One line for each invalid cell of a JSON document."""
     try:
         cells = json.loads(out).get("cells", ())
     except (ValueError, AttributeError):
@@ -152,22 +154,22 @@ def why_invalid(out: str) -> str:
 
 
 def import_command(name: str) -> None:
-    """What the program imports to run this command."""
+    """Imports what the program imports to run this command."""
     command = COMMANDS[name]
-    for place in (command.options, command.action, "workerlab.project:with_project"):
-        load_function(place)
+    for function in (command.options, command.action, "workerlab.project:with_project"):
+        load_function(function)
     if name in EXPERIMENTS:
         experiment_module(name, "command")
         experiment_module(name, "document")
 
 
-def become_program(words: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """In a fork of this process: run `python -m workerlab` with these words, and end."""
+def run_forked(args: Sequence[str], env: Mapping[str, str]) -> NoReturn:
+    """In a fork of this process: acts as `python -m workerlab` with these arguments, then exits."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # as in a new program; Popen waits for it
     os.environ.clear()
     os.environ.update(env)
-    tempfile.tempdir = None  # it depends on the environment
-    sys.argv = [program.__file__, *words]
+    tempfile.tempdir = None  # depends on the environment
+    sys.argv = [program.__file__, *args]
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     code: object = 1
@@ -183,7 +185,7 @@ def become_program(words: Sequence[str], env: Mapping[str, str]) -> NoReturn:
 
 
 def key_of(entry: dict[str, Any]) -> object:
-    """The trial that a line of trials.jsonl is about."""
+    """The key of the trial in a line of trials.jsonl."""
     return entry["record"]["key"] if "record" in entry else entry.get("began")
 
 
@@ -192,87 +194,89 @@ class Lab:
 
     def __init__(self, place: Path, path: Path | None = None) -> None:
         self.place = place
-        self.last: Done | None = None
+        self.last: CommandResult | None = None
         self.program = PROGRAM
         self.env = {**os.environ, "PYTHONPATH": HARNESS, "NO_COLOR": "1"}
-        if path is not None:  # programs that stand before the real ones
+        if path is not None:  # a directory of fake programs
             self.env["PATH"] = f"{path}{os.pathsep}{self.env['PATH']}"
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Where the interpreter is the one of this process, a fork of this process, which has
-        imported the lab: to start Python and to import the lab takes a sixth of the CPU of a short
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Forks this process, which has imported the lab, unless the test changes the program or
+        its path: starting Python and importing the lab takes a sixth of the CPU of a short
         sweep."""
-        become = None
+        preexec = None
         if self.program is PROGRAM and self.env.get("PYTHONPATH") == HARNESS:
-            import_command(words[0])
-            become = partial(become_program, words, self.env)
+            import_command(args[0])
+            preexec = partial(run_forked, args, self.env)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # other threads hold no locks of it
+            # Forking is safe: other threads hold no locks that the program needs
+            warnings.simplefilter("ignore", DeprecationWarning)
             return subprocess.Popen(
-                [*self.program, *words],
+                [*self.program, *args],
                 cwd=self.place,
                 env=self.env,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 start_new_session=True,
-                preexec_fn=become,
+                preexec_fn=preexec,
             )
 
-    def __call__(self, *words: str) -> Done:
-        return self.here(*words) if words[0] == "report" else self.finish(self.start(*words))
+    def __call__(self, *args: str) -> CommandResult:
+        in_process = args[0] == "report"
+        return self.run_in_process(*args) if in_process else self.finish(self.start(*args))
 
-    def here(self, *words: str) -> Done:
-        """What a command that starts nothing prints: another process would import the lab again."""
+    def run_in_process(self, *args: str) -> CommandResult:
+        """For commands that start no processes: saves importing the lab again."""
         out, err = StringIO(), StringIO()
         with chdir(self.place), redirect_stdout(out), redirect_stderr(err):
-            code = main(words)
-        self.last = done = Done(code, out.getvalue(), err.getvalue())
-        return done
+            code = main(args)
+        self.last = result = CommandResult(code, out.getvalue(), err.getvalue())
+        return result
 
-    def finish(self, process: subprocess.Popen[str]) -> Done:
-        """What it printed and how it ended."""
+    def finish(self, process: subprocess.Popen[str]) -> CommandResult:
+        """Waits for the command."""
         try:
             out, err = process.communicate(timeout=5 * LONG_S)
         except BaseException:
             process.kill()
             raise
-        self.last = done = Done(process.returncode, out, err)
-        return done
+        self.last = result = CommandResult(process.returncode, out, err)
+        return result
 
-    def report(self, *words: str, code: int = 0) -> dict[str, Any]:
-        """The JSON document of a command that ends with this exit code."""
-        done = self(*words, "--format", "json")
-        assert done.code == code, done.err + done.out
-        return done.report
+    def report(self, *args: str, code: int = 0) -> dict[str, Any]:
+        """The JSON document of a command that must exit with this code."""
+        result = self(*args, "--format", "json")
+        assert result.code == code, result.err + result.out
+        return result.report
 
-    def sweep(self, *words: str, code: int = 0) -> list[dict[str, Any]]:
+    def sweep(self, *args: str, code: int = 0) -> list[dict[str, Any]]:
         """The cells of a sweep."""
-        cells: list[dict[str, Any]] = self.report("sweep", *words, code=code)["cells"]
+        cells: list[dict[str, Any]] = self.report("sweep", *args, code=code)["cells"]
         return cells
 
-    def report_on_versions(self, *words: str, code: int = 0) -> dict[str, Any]:
-        """Skips the test where no package index has the versions of Gunicorn."""
-        done = self(*words, "--format", "json")
-        if "does not respond" in done.err:
+    def report_or_skip(self, *args: str, code: int = 0) -> dict[str, Any]:
+        """As `report`. Skips the test if the versions of Gunicorn cannot be downloaded."""
+        result = self(*args, "--format", "json")
+        if "does not respond" in result.err:
             pytest.skip("no package index, and not in the cache")
-        assert done.code == code, done.err + done.out
-        return done.report
+        assert result.code == code, result.err + result.out
+        return result.report
 
-    def refusal(self, *words: str) -> str:
-        """The only line that is printed of invalid words; no run is made."""
+    def refusal(self, *args: str) -> str:
+        """The one-line error for invalid arguments, which create no run."""
         runs = list(self.place.glob("results/*"))
-        done = self.here(*words)
-        assert (done.code, done.out) == (2, "")
+        result = self.run_in_process(*args)
+        assert (result.code, result.out) == (2, "")
         assert list(self.place.glob("results/*")) == runs
-        (line,) = done.err.splitlines()
+        (line,) = result.err.splitlines()
         return line
 
     def at_work(
-        self, *words: str, when: Callable[[], object], what: str, timeout_s: float = LONG_S
+        self, *args: str, when: Callable[[], object], what: str, timeout_s: float = LONG_S
     ) -> subprocess.Popen[str]:
-        """A command that runs, and of which `when` has become true."""
-        process = self.start(*words)
+        """Starts a command and waits until `when()` is true while it runs."""
+        process = self.start(*args)
 
         def reached() -> object:
             value = when()
@@ -286,31 +290,31 @@ class Lab:
             raise
         return process
 
-    def end(self, process: subprocess.Popen[str], number: signal.Signals) -> Done:
-        """What a signal makes of a command."""
+    def end(self, process: subprocess.Popen[str], number: signal.Signals) -> CommandResult:
+        """Sends a signal and waits for the command."""
         process.send_signal(number)
         return self.finish(process)
 
     def what_it_said(self) -> str:
-        """For the report of a test that failed."""
+        """For the report of a failed test."""
         if self.last is None:
             return ""
         code, out, err = self.last.code, self.last.out, self.last.err
-        return f"exit code {code}\n{err}\n{why_invalid(out)}\n{out[:SAID_CHARS]}"
+        return f"exit code {code}\n{err}\n{invalid_reasons(out)}\n{out[:MAX_OUTPUT_CHARS]}"
 
     @property
     def run(self) -> Path:
-        (only,) = (self.place / "results").iterdir()
-        return only
+        (run,) = (self.place / "results").iterdir()
+        return run
 
     def records(self) -> list[dict[str, Any]]:
         lines = (self.run / "trials.jsonl").read_text().split("\n")[:-1]
-        entries = (json.loads(line) for line in lines)
+        entries = map(json.loads, lines)
         return [entry["record"] for entry in entries if "record" in entry]
 
-    def forget_paused_trials(self) -> bool:
-        """Leaves the trials in whose load the machine stood still to be run again; whether there
-        are any."""
+    def discard_paused_trials(self) -> bool:
+        """Removes the records of trials that a pause of the machine disturbed, so that --resume
+        repeats them. Returns whether there were any."""
         paused = {path.parent.name for path in self.run.glob(f"raw/*/{FILE}")
                   if read_observations(path.parent).pauses}  # fmt: skip
         path = self.run / "trials.jsonl"
@@ -319,32 +323,32 @@ class Lab:
         return bool(paused)
 
     def workers(self) -> list[int]:
-        """Pids of the workers of the trial that is running now, newest trial first."""
+        """Pids of the newest trial's workers."""
         trials = sorted((self.place / "results").glob("*/raw/*"), key=lambda p: p.stat().st_mtime)
         return [int(path.stem.partition("-")[2]) for path in trials[-1].glob("worker-*.json")]
 
     def loads(self) -> int:
-        """Trials whose load tool is or was at work (its directory exists)."""
+        """The number of trials whose load tool has started."""
         return len(list(self.place.glob("results/*/raw/*/tool/stdout")))
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """A lab whose every process and port must be gone after the test."""
+    """A lab. After the test, none of its processes and ports may remain."""
     yield Lab(tmp_path)
     until(lambda: not processes(str(tmp_path)), f"no process left of {tmp_path}", 30)
-    taken = {
+    ports = {
         json.loads(path.read_text())["address"][1] for path in tmp_path.rglob("listening*.json")
     }
-    until(lambda: not listening_ports() & taken, "no port left", 30)
+    until(lambda: not listening_ports() & ports, "no port left", 30)
 
 
-# --- sweeps that many tests read ----------------------------------------------------------------
+# --- sweeps shared by many tests ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A finished sweep: for reading only, other tests do so, too."""
+    """A finished sweep, shared and therefore read-only."""
 
     lab: Lab
     report: dict[str, Any]
@@ -355,15 +359,15 @@ class Sweep:
         return cells
 
 
-# If all processes are frozen every nine seconds on average, as by `tests/disturb.py`, every second
-# load of six seconds is spared: that none of twelve is happens once in 4,000 times. A load of
-# twenty seconds is hardly ever spared, and is not repeated for longer than this
+# If all processes are frozen every nine seconds on average, as by `tests/disturb.py`, half of all
+# loads of six seconds are undisturbed; twelve disturbed ones in a row occur once in 4,000 times.
+# Loads of twenty seconds are hardly ever undisturbed, so the time for attempts is limited, too
 ATTEMPTS, ATTEMPTS_S = 12, 90.0
 
 
 def attempts() -> Iterator[int]:
-    """Of a measurement in which the machine must not stand still: four, and more if they are
-    short."""
+    """Attempts at a measurement that no pause of the machine may disturb: four, and more if they
+    are short."""
     began = time.monotonic()
     for attempt in range(ATTEMPTS):
         if attempt >= 4 and time.monotonic() - began > ATTEMPTS_S:
@@ -372,57 +376,57 @@ def attempts() -> Iterator[int]:
 
 
 def run_once(
-    factory: pytest.TempPathFactory, name: str, *words: str, **env: str
-) -> tuple[Lab, Done]:
-    """`words`: the last two are the format. Run by the first test process that asks for it; the
-    others wait, and read what it left. A trial in whose load the machine stood still is run again,
-    as often as `attempts` allows: no test could use it."""
+    factory: pytest.TempPathFactory, name: str, *args: str, **env: str
+) -> tuple[Lab, CommandResult]:
+    """Runs a command once for all test processes: the first runs it, the others wait and read its
+    files. Trials disturbed by a pause of the machine are repeated as often as `attempts` allows.
+    `args`: the last two are the format."""
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent  # of all test processes
-    place, done_path = base / name, base / f"{name}.json"
+        base = base.parent  # shared by all test processes
+    place, result_path = base / name, base / f"{name}.json"
     lab = Lab(place)
     lab.env |= env
-    with (base / f"{name}.lock").open("w") as lock, counting(alone=False):
+    with (base / f"{name}.lock").open("w") as lock, counter_lock(exclusive=False):
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done_path.exists():
+        if not result_path.exists():
             place.mkdir()
-            done = lab(*words)
+            result = lab(*args)
             for _ in attempts():
-                if done.code or not lab.forget_paused_trials():
+                if result.code or not lab.discard_paused_trials():
                     break
-                again = lab(words[0], "--resume", str(lab.run), *words[-2:])
-                done = Done(again.code, again.out, done.err + again.err)
-            assert done.code == 0, done.err + done.out
-            done_path.write_text(json.dumps(asdict(done)))
-    return lab, Done(**json.loads(done_path.read_text()))
+                rerun = lab(args[0], "--resume", str(lab.run), *args[-2:])
+                result = CommandResult(rerun.code, rerun.out, result.err + rerun.err)
+            assert result.code == 0, result.err + result.out
+            result_path.write_text(json.dumps(asdict(result)))
+    return lab, CommandResult(**json.loads(result_path.read_text()))
 
 
-def sweep_once(factory: pytest.TempPathFactory, name: str, *words: str) -> Sweep:
-    lab, done = run_once(factory, name, "sweep", *words, "--format", "json")
-    return Sweep(lab, done.report)
+def sweep_once(factory: pytest.TempPathFactory, name: str, *args: str) -> Sweep:
+    lab, result = run_once(factory, name, "sweep", *args, "--format", "json")
+    return Sweep(lab, result.report)
 
 
-# For gthread worker_connections keeps connections in the kernel's queue, so that no worker hoards
-# more than 3, and each fills its threads
+# With gthread, worker_connections leaves connections in the kernel's queue: no worker accepts more
+# than 3, and each fills its threads
 LIMITED = Server("", 2, 2, 2048, 3)
 LIMITED_N, LIMITED_ROUNDS, LIMITED_SLEEP_S = 10, 2, 1.0
 
 
 def limited_server(worker_class: str) -> Server:
-    """tornado accepts all it can get and answers in batches, so that a second worker may starve
-    for a whole run: nothing guarantees that both serve at once."""
+    """One worker with tornado: it accepts as many connections as it can and answers in batches, so
+    a second worker may starve for a whole run."""
     workers = 1 if worker_class == "tornado" else LIMITED.workers
     return replace(LIMITED, worker_class=worker_class, workers=workers)
 
 
 @pytest.fixture(scope="session")
 def limited(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Sweep:
-    """More connections than slots, where the class has a limit, by every tool that is installed and
-    can renew connections to the class."""
+    """More connections than slots, if the class limits them, with each tool that is installed and
+    can open a new connection per request to the class."""
     server = limited_server(worker_class)
-    able = ("ab", "wrk", "oha") if worker_class == "asgi" else ("ab", "wrk", "h2load", "oha")
-    tools = [tool for tool in able if shutil.which(tool)]
+    names = ("ab", "wrk", "oha") if worker_class == "asgi" else ("ab", "wrk", "h2load", "oha")
+    tools = [tool for tool in names if shutil.which(tool)]
     return sweep_once(
         tmp_path_factory, "limited", worker_class, str(LIMITED_N),
         "--tool", ",".join(["fast", *tools]), "--workers", str(server.workers),
@@ -433,16 +437,14 @@ def limited(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Swee
 
 
 OPEN_WORKERS, OPEN_THREADS, OPEN_N, OPEN_ROUNDS = 2, 2, 6, 3
-OPEN_BUSY_S = 0.01  # what a request computes: the kernel counts CPU in as much
-# So long that there is a moment at which nothing begins or ends, even where each request of the six
-# has moved to a time of its own
+OPEN_BUSY_S = 0.01  # CPU per request: one kernel tick
+# Long enough for a moment at which no request begins or ends, even if all six are out of phase
 OPEN_SLEEP_S = 2
 
 
 @pytest.fixture(scope="session")
 def closed_and_kept(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Sweep:
-    """Two cells, of connections closed and kept; nothing limits what an asynchronous worker
-    accepts."""
+    """Two cells: without and with keep-alive. Asynchronous workers accept without a limit."""
     threads = ("--threads", str(OPEN_THREADS)) if worker_class == "gthread" else ()
     return sweep_once(
         tmp_path_factory, "closed-and-kept", worker_class, str(OPEN_N), "--keepalive", "off,on",
@@ -452,14 +454,13 @@ def closed_and_kept(tmp_path_factory: pytest.TempPathFactory, worker_class: str)
 
 
 def stood_still(run: Path) -> bool:
-    """Whether the lab noted that it was not run for a while, though it waited for no core, in any
-    load of a run: what a test says of time may then not be so."""
-    observations = (read_observations(path.parent) for path in run.rglob(FILE))
-    return any(observed.pauses for observed in observations)
+    """Whether the lab observed a pause of the machine in any load of a run, which may invalidate
+    what a test expects of durations."""
+    return any(read_observations(path.parent).pauses for path in run.rglob(FILE))
 
 
 def cores_taken(lab: Lab) -> bool:
-    """Whether the last report, if JSON, says that others used the cores that a load needed."""
+    """Whether the last report, if JSON, says that other programs used cores that a load needed."""
     report = lab.last.out if lab.last else ""
     return any(f'"code": "{code}"' in report for code in ("CoresTaken", "CoresStolen"))
 
@@ -467,37 +468,37 @@ def cores_taken(lab: Lab) -> bool:
 T = TypeVar("T")
 
 
-def right_unless_still(lab: Lab, attempt: Callable[[], T], right: Callable[[T], bool]) -> T:
-    """What `attempt` gives. Where that is not `right`, and the machine stood still in the only run
-    that it leaves or others used the cores, it is made again, as often as `attempts` allows."""
+def retry_if_disturbed(lab: Lab, attempt: Callable[[], T], is_expected: Callable[[T], bool]) -> T:
+    """The outcome of `attempt`, which makes a single run. If the outcome is not as expected, and a
+    pause or other programs disturbed the run, it is repeated as often as `attempts` allows."""
     for _ in attempts():
         outcome = attempt()
-        if right(outcome) or not (stood_still(lab.run) or cores_taken(lab)):
+        if is_expected(outcome) or not (stood_still(lab.run) or cores_taken(lab)):
             break
         shutil.rmtree(lab.run)
     return outcome
 
 
-def advised(lab: Lab, *words: str) -> dict[str, Any]:
-    """The report of `advise` with a recommendation: a busy machine takes longer until there are
-    three launches."""
+def advise(lab: Lab, *args: str) -> dict[str, Any]:
+    """The report of `advise`, resumed until it has a recommendation: a busy machine needs longer
+    for three launches."""
     for budget in range(40, 241, 40):
-        done = lab("advise", *words, "--budget", str(budget), "--format", "json")
-        if done.code != 1:
+        result = lab("advise", *args, "--budget", str(budget), "--format", "json")
+        if result.code != 1:
             break
-        words = ("--resume", str(lab.run))
-    assert done.code == 0, done.err + done.out
-    return done.report
+        args = ("--resume", str(lab.run))
+    assert result.code == 0, result.err + result.out
+    return result.report
 
 
-def kept(record: dict[str, Any]) -> bool:
-    """Which of the two cells."""
+def is_keepalive(record: dict[str, Any]) -> bool:
+    """Which cell of `closed_and_kept` a record belongs to."""
     return "-fast-k-" in record["key"]
 
 
 @contextmanager
 def fake_program(place: Path, name: str, text: str) -> Iterator[Path]:
-    """A directory for the front of PATH with a program called `name`."""
+    """A directory to put first in PATH, with a program called `name`."""
     directory = place / "fakes"
     directory.mkdir(exist_ok=True)
     (directory / name).write_text(text)
@@ -505,17 +506,14 @@ def fake_program(place: Path, name: str, text: str) -> Iterator[Path]:
     yield directory
 
 
-# --- a load on a null server ----------------------------------------------------------------
-
-
-def loaded(cell: Cell, place: Path) -> TrialData:
-    """A trial of this cell, whose run is in `place`."""
+def run_null_trial(cell: Cell, place: Path) -> TrialData:
+    """A trial of this cell on a null server, with `place` as the run directory."""
     trial = Trial(cell, 1)
     record = run_trial(null_task(trial, place))
     return read_trial(trial, record, null_plan("test", [cell]), place)
 
 
-# --- apps of a test's own -------------------------------------------------------------------
+# --- generated apps -------------------------------------------------------------------------
 
 WSGI_APP = """
 import time
@@ -541,13 +539,13 @@ async def app(scope, receive, send):
 
 
 def app_text(worker_class: str, *, wait_s: object = 0, setup: str = "", work: str = "pass") -> str:
-    """A module with an app that answers "ok" after a wait: an ASGI app for a class that takes one,
-    else a WSGI app. `setup`: lines of the module; `work`: a statement before the wait."""
+    """A module with an app that answers "ok" after a wait: ASGI for an ASGI class, else WSGI.
+    `setup`: lines at module level; `work`: a statement before the wait."""
     text = ASGI_APP if worker_class in ASGI_CLASSES else WSGI_APP
     return text.format(setup=setup, work=work, wait_s=wait_s)
 
 
-# --- a server with an app of ours -----------------------------------------------------------
+# --- servers for generated apps -------------------------------------------------------------
 
 Serve = Callable[..., AbstractContextManager[Running]]
 
@@ -558,22 +556,22 @@ def serve(tmp_path: Path, worker_class: str) -> Serve:
 
 
 def serve_in(root: Path, worker_class: str) -> Serve:
-    """`serve(text)`: a real server of this class, for the app that `text` calls `app`. No records:
-    without the probe."""
+    """`serve(text)`: a real server of this class for `app` in the module `text`. Zero records: no
+    probe."""
 
     def start(
         text: str, *, records: int = 1_000, named: bool = False, **app: Any
     ) -> AbstractContextManager[Running]:
         (root / "own.py").write_text(text)
         server = Server(worker_class, 2, 2 if worker_class == "gthread" else 1, 64, 100)
-        own = App("own:app", str(root), **app)
+        own_app = App("own:app", str(root), **app)
         place = Path(tempfile.mkdtemp(dir=root))
-        return serving.serve(launch(place, server, own, records=records, names_requests=named))
+        return serving.serve(launch(place, server, own_app, records=records, names_requests=named))
 
     return start
 
 
-# Returns the request as the app sees it, a stream, or a response of the bundled apps
+# Returns the request as the app sees it, a stream, or a response as of the bundled apps
 WSGI_ANSWERS = """
 import json
 import time
@@ -586,7 +584,7 @@ def stream(environ, start_response):
         time.sleep(0.05)
         yield b"chunk %d\\n" % number
 
-def shown(environ, start_response):
+def show(environ, start_response):
     texts = {name: value for name, value in environ.items() if isinstance(value, str)}
     body = json.dumps([sorted(environ), texts]).encode()
     start_response("200 OK", [("Content-Length", str(len(body)))])
@@ -596,7 +594,7 @@ def app(environ, start_response):
     if environ["PATH_INFO"] == "/stream":
         return stream(environ, start_response)
     if environ["PATH_INFO"] == "/environ":
-        return shown(environ, start_response)
+        return show(environ, start_response)
     return respond_wsgi(environ, start_response, HTTPStatus.OK, "hello")
 """
 ASGI_ANSWERS = """
@@ -611,7 +609,7 @@ async def stream(send):
         await asyncio.sleep(0.05)
         body = b"chunk %d\\n" % number
         await send({"type": "http.response.body", "body": body, "more_body": number < 2})
-    await asyncio.sleep(60)  # in the background: nobody waits for it
+    await asyncio.sleep(60)  # in the background, after the response
 
 async def show(scope, send):
     headers = sorted((name.decode(), value.decode()) for name, value in scope["headers"])
@@ -633,38 +631,38 @@ async def app(scope, receive, send):
 """
 
 
-def answering_app(worker_class: str) -> str:
-    """An app without lifespan, which an ASGI app shows by raising."""
+def sample_app(worker_class: str) -> str:
+    """An app without lifespan support: as ASGI it raises."""
     text = ASGI_ANSWERS if worker_class in ASGI_CLASSES else WSGI_ANSWERS
     return f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{text}"
 
 
 @pytest.fixture(scope="session")
 def answering(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
-    """A server for all tests that only look at its responses."""
+    """A server for all tests that only inspect its responses."""
     start = serve_in(tmp_path_factory.mktemp("answers"), worker_class)
-    with start(answering_app(worker_class), named=True) as server:
+    with start(sample_app(worker_class), named=True) as server:
         yield server
 
 
 def spans(server: Running) -> list[Span]:
-    """In the order in which they began."""
-    all_spans = read_spans(server.launch.trial).spans
-    return sorted(all_spans, key=lambda span: span.start_ns)
+    """By start time."""
+    return sorted(read_spans(server.launch.trial).spans, key=lambda span: span.start_ns)
 
 
 def fetch(server: Running, path: str = "/", method: str = "GET") -> tuple[int, bytes]:
-    """A request on a connection of its own, and the whole answer."""
+    """The status and body of a request on a new connection."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=LONG_S)
     try:
         connection.request(method, path, headers={"Connection": "close"})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        response = connection.getresponse()
+        return response.status, response.read()
     finally:
         connection.close()
 
 
-def settled(server: Running) -> list[Span]:
-    """All spans, once each has ended: an answer may arrive before its end is written."""
+def finished_spans(server: Running) -> list[Span]:
+    """All spans, once each has ended: a response may arrive before the end of its span is
+    written."""
     until(lambda: all(span.end_ns for span in spans(server)), "every span ends")
     return spans(server)

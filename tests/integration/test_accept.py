@@ -1,5 +1,4 @@
-"""When each connection was accepted and what each request is called, in a real server of every
-class; with connections kept alive and without."""
+"""Accept times and request ids in a real server of each class, with and without keep-alive."""
 
 from __future__ import annotations
 
@@ -19,9 +18,9 @@ from tests.integration.conftest import (
     OPEN_ROUNDS,
     Serve,
     Sweep,
-    answering_app,
-    kept,
-    settled,
+    finished_spans,
+    is_keepalive,
+    sample_app,
 )
 from workerlab.load.registry import TOOLS
 from workerlab.model.evidence import Measurement, Span
@@ -38,9 +37,8 @@ REQUESTS = 1 + OPEN_ROUNDS * OPEN_N
 
 
 @dataclass(frozen=True)
-class Swept:
-    """One cell: what the workers recorded (`load`: of the requests the client named) and what
-    the client says."""
+class CellRecord:
+    """The spans of the workers and the measurement of the client in one cell."""
 
     proof: dict[str, object]
     spans: tuple[Span, ...]
@@ -48,64 +46,65 @@ class Swept:
 
     @property
     def load(self) -> list[Span]:
+        """Without readiness and warm-up requests, which have no id."""
         return [span for span in self.spans if span.request_id is not None]
 
 
 @pytest.fixture(scope="module")
-def cells(closed_and_kept: Sweep) -> dict[bool, Swept]:
+def cells(closed_and_kept: Sweep) -> dict[bool, CellRecord]:
     """By keep-alive."""
-    by_loop, lab = {}, closed_and_kept.lab
+    by_keepalive, lab = {}, closed_and_kept.lab
     for record in lab.records():
         raw = lab.run / "raw" / record["key"]
         output = tool_output(raw, TOOLS["fast"].OUTPUT_FILES, record["exit_code"])
-        swept = Swept(record["proof"], read_spans(raw).spans, TOOLS["fast"].parse(output))
-        by_loop[kept(record)] = swept
-    return by_loop
+        cell = CellRecord(record["proof"], read_spans(raw).spans, TOOLS["fast"].parse(output))
+        by_keepalive[is_keepalive(record)] = cell
+    return by_keepalive
 
 
 @pytest.fixture(params=[False, True], ids=["closed", "kept"])
-def swept(request: pytest.FixtureRequest, cells: dict[bool, Swept]) -> Swept:
+def cell(request: pytest.FixtureRequest, cells: dict[bool, CellRecord]) -> CellRecord:
     return cells[bool(request.param)]
 
 
-def test_every_accept_is_timed_and_comes_before_the_app(swept: Swept) -> None:
-    """Of the readiness and warm-up requests, too, which have no name."""
-    assert swept.proof["accept_timed"] is True
-    assert len(swept.spans) > REQUESTS
-    for span in swept.spans:
+def test_every_accept_is_timed_and_precedes_the_app(cell: CellRecord) -> None:
+    """Including readiness and warm-up requests."""
+    assert cell.proof["accept_timed"] is True
+    assert len(cell.spans) > REQUESTS
+    for span in cell.spans:
         assert span.accept_ns <= span.start_ns
 
 
-def test_every_request_is_found_by_its_name(swept: Swept) -> None:
-    assert swept.measurement.failed == 0
-    names = [timing.request_id for timing in swept.measurement.timings]
-    assert sorted(names, key=str) == sorted(map(str, range(1, REQUESTS + 1)))
-    assert Counter(names) == Counter(span.request_id for span in swept.load)
+def test_each_request_has_a_span_with_its_id(cell: CellRecord) -> None:
+    assert cell.measurement.failed == 0
+    ids = [timing.request_id for timing in cell.measurement.timings]
+    assert sorted(ids, key=str) == sorted(map(str, range(1, REQUESTS + 1)))
+    assert Counter(ids) == Counter(span.request_id for span in cell.load)
 
 
-def test_a_new_connection_is_accepted_after_its_client_began(swept: Swept) -> None:
-    """Both clocks are one."""
-    spans = {span.request_id: span for span in swept.load}
-    for timing in swept.measurement.timings:
-        span, origin_ns = spans[timing.request_id], swept.measurement.origin_ns
+def test_a_new_connection_is_accepted_after_its_request_starts(cell: CellRecord) -> None:
+    """Client and workers share a clock."""
+    spans = {span.request_id: span for span in cell.load}
+    for timing in cell.measurement.timings:
+        span, origin_ns = spans[timing.request_id], cell.measurement.origin_ns
         assert span.accept_ns is not None
-        began_ns = origin_ns + round(1e9 * timing.start_s)
-        assert began_ns < span.start_ns < began_ns + 1e9 * timing.end_s
+        start_ns = origin_ns + round(1e9 * timing.start_s)
+        assert start_ns < span.start_ns < start_ns + 1e9 * timing.end_s
         if not timing.reused:
-            assert began_ns < span.accept_ns
+            assert start_ns < span.accept_ns
 
 
-def test_requests_of_one_connection_bear_one_accept(swept: Swept) -> None:
-    accepts = {(span.pid, span.accept_ns) for span in swept.load}
-    assert len(accepts) == sum(not timing.reused for timing in swept.measurement.timings)
+def test_requests_on_one_connection_share_its_accept_time(cell: CellRecord) -> None:
+    accepts = {(span.pid, span.accept_ns) for span in cell.load}
+    assert len(accepts) == sum(not timing.reused for timing in cell.measurement.timings)
 
 
-def test_connections_are_kept_where_the_class_keeps_them(
-    cells: dict[bool, Swept], worker_class: str
+def test_connections_are_reused_if_the_class_keeps_them(
+    cells: dict[bool, CellRecord], worker_class: str
 ) -> None:
     reused = {
-        keepalive: sum(timing.reused for timing in swept.measurement.timings)
-        for keepalive, swept in cells.items()
+        keepalive: sum(timing.reused for timing in cell.measurement.timings)
+        for keepalive, cell in cells.items()
     }
     assert reused[False] == 0
     if worker_class == "sync":
@@ -117,63 +116,61 @@ def test_connections_are_kept_where_the_class_keeps_them(
 
 # --- one server -----------------------------------------------------------------------------
 
-NAME = {"X-Workerlab-Request": "sixteen-letters-"}
 
-
-def ask(server: Running, headers: dict[str, str], port: int = 0) -> bytes:
-    """The body, asked for from `port`, which is free again at once: the client resets."""
+def ask(server: Running, headers: dict[str, str], port: int) -> bytes:
+    """The body of a response to `port` (0: any), which a reset frees at once."""
     connection = http.client.HTTPConnection(
         server.host, server.port, timeout=LONG_S, source_address=("127.0.0.1", port)
     )
     connection.connect()
     connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    headers = {"Host": "lab", "Connection": "close", **headers}
     try:
-        connection.request(
-            "GET", "/environ", headers={"Host": "lab", "Connection": "close", **headers}
-        )
+        connection.request("GET", "/environ", headers=headers)
         return connection.getresponse().read()
     finally:
         connection.close()
 
 
-def test_the_app_sees_its_request_and_nothing_of_ours(
-    answering: Running, serve: Serve, worker_class: str
+def test_the_probe_does_not_change_what_the_app_sees(
+    shared_server: Running, serve: Serve, worker_class: str
 ) -> None:
-    """The same environ or scope with the probe as without it; ports differ."""
+    """Environ and scope are equal except for the ports."""
 
     def environ(server: Running) -> str:
         port = free_port()
-        body = ask(server, NAME, port).decode()
-        return body.replace(str(port), "OURS").replace(str(server.port), "PORT")
+        body = ask(server, {"X-Workerlab-Request": "sixteen-letters-"}, port).decode()
+        return body.replace(str(port), "CLIENT").replace(str(server.port), "PORT")
 
-    with_probe = environ(answering)
-    assert settled(answering)[-1].request_id == "sixteen-letters-"
-    with serve(answering_app(worker_class), records=0, named=True) as without_probe:
+    with_probe = environ(shared_server)
+    assert finished_spans(shared_server)[-1].request_id == "sixteen-letters-"
+    with serve(sample_app(worker_class), records=0, named=True) as without_probe:
         assert environ(without_probe) == with_probe
     assert "sixteen-letters-" in with_probe
 
 
-def test_the_newest_connection_of_a_port_counts(answering: Running, worker_class: str) -> None:
-    port, began = free_port(), []
-    before = len(settled(answering))
+def test_a_reused_port_has_the_accept_time_of_its_newest_connection(
+    shared_server: Running, worker_class: str
+) -> None:
+    port, starts_ns = free_port(), []
+    before = len(finished_spans(shared_server))
     for _ in range(5):
-        began.append(time.monotonic_ns())
-        ask(answering, {}, port)
-    new = settled(answering)[before:]
-    # Unknown rather than wrong: uvicorn believes a local proxy's header, the others show the
-    # connection as it is
-    ask(answering, {"X-Forwarded-For": "10.1.2.3"})
-    proxied = settled(answering)[-1]
+        starts_ns.append(time.monotonic_ns())
+        ask(shared_server, {}, port)
+    new = finished_spans(shared_server)[before:]
+    # uvicorn trusts the header of a local proxy: then the accept time is unknown, not wrong
+    ask(shared_server, {"X-Forwarded-For": "10.1.2.3"}, 0)
+    proxied = finished_spans(shared_server)[-1]
     assert len(new) == 5
-    for began_ns, span in zip(began, new, strict=True):
-        assert began_ns < span.accept_ns <= span.start_ns
+    for start_ns, span in zip(starts_ns, new, strict=True):
+        assert start_ns < span.accept_ns <= span.start_ns
     assert (proxied.accept_ns is None) == (worker_class == "uvicorn")
 
 
 @pytest.mark.classes(*ASGI_CLASSES)
-def test_uvloop_accepts_where_nobody_can_look(serve: Serve) -> None:
+def test_accept_times_are_unknown_with_uvloop(serve: Serve) -> None:
     if importlib.util.find_spec("uvloop") is None:
         pytest.skip("uvloop is not installed")
-    with serve(answering_app("asgi"), env=(("ASGI_LOOP", "uvloop"),)) as server:
+    with serve(sample_app("asgi"), env=(("ASGI_LOOP", "uvloop"),)) as server:
         assert {proof["accept_timed"] for proof in server.proofs.values()} == {False}
-        assert {span.accept_ns for span in settled(server)} == {None}
+        assert {span.accept_ns for span in finished_spans(server)} == {None}

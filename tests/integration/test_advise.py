@@ -1,4 +1,4 @@
-"""`workerlab advise` on real servers: stopped, resumed, its file started; a target out of reach."""
+"""`workerlab advise` on real servers: stopped and resumed; its file; an infeasible target."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ from typing import Any
 import pytest
 
 from tests.builders.versions import VERSIONS
-from tests.integration.conftest import LONG_S, Lab, advised, app_text, until
+from tests.integration.conftest import LONG_S, Lab, advise, app_text, until
 
 pytestmark = pytest.mark.once
 
-RATE = "20"  # few requests: most of a launch's CPU is theirs
-THUMB = 2 * (os.cpu_count() or 1) + 1
-WORDS = ("advise", "--app", "waits:app", "--rate", RATE, "--max-workers", str(THUMB), "--seed", "3")
+RATE = "20"  # low: requests take most of the CPU of a launch
+RULE_OF_THUMB = 2 * (os.cpu_count() or 1) + 1
+ADVISE = (
+    "advise", "--app", "waits:app", "--rate", RATE, "--max-workers", str(RULE_OF_THUMB),
+    "--classes", "sync", "--seed", "3",
+)  # fmt: skip
 
 
 @pytest.fixture
-def own(lab: Lab) -> Lab:
+def app_lab(lab: Lab) -> Lab:
     text = app_text("sync", setup="import random", wait_s="random.choice([0.04, 0.08])")
     (lab.place / "waits.py").write_text(text)
     return lab
 
 
-def started(lab: Lab, command: str) -> bytes:
-    """What a Gunicorn answers that is started as advised, but for the port."""
+def response_of(lab: Lab, command: str) -> bytes:
+    """A response of Gunicorn started by this command, on any port."""
     argv = ["sh", "-c", command.replace(" && ", " && exec ") + " --bind 127.0.0.1:0"
             " --no-control-socket"]  # fmt: skip
     log = lab.place / "gunicorn.log"
     with log.open("wb") as file:
         server = subprocess.Popen(argv, cwd="/", stdout=file, stderr=file)
     try:
-        place = until(lambda: re.search(r"http://\S+", log.read_text()), "a listening server")
-        answer: bytes = urllib.request.urlopen(place[0], timeout=LONG_S).read()
-        return answer
+        url = until(lambda: re.search(r"http://\S+", log.read_text()), "a listening server")
+        body: bytes = urllib.request.urlopen(url[0], timeout=LONG_S).read()
+        return body
     finally:
         server.terminate()
         server.wait(LONG_S)
@@ -49,52 +52,50 @@ def candidates(report: dict[str, Any]) -> list[dict[str, Any]]:
     return [row["candidate"]["values"] for row in table["rows"]]
 
 
-def test_it_is_stopped_and_resumed_and_its_file_starts(own: Lab) -> None:
-    # On a busy machine a minute is over before the first launch
-    words = (*WORDS, "--classes", "sync", "--slo", "p50<400ms", "--budget", "240")
-    process = own.at_work(
-        *words,
-        when=lambda: list(own.place.glob(f"results/*/raw/*-r{RATE}-s1-*/tool/stdout")),
+def test_a_resumed_run_writes_a_file_that_starts(app_lab: Lab) -> None:
+    process = app_lab.at_work(
+        *ADVISE,
+        *("--slo", "p50<400ms", "--budget", "240"),  # a busy machine is slow to launch
+        when=lambda: list(app_lab.place.glob(f"results/*/raw/*-r{RATE}-s1-*/tool/stdout")),
         what="a launch at the target's rate",
         timeout_s=4 * LONG_S,
     )
-    done = own.end(process, signal.SIGINT)
-    assert done.code == 130, done.err
-    assert "Which worker class, how many workers?" in done.out
-    assert "advise --resume" in done.err
-    assert (done.out + done.err).count("--resume") == 1
-    assert not (own.run / "gunicorn.conf.py").exists()
+    result = app_lab.end(process, signal.SIGINT)
+    assert result.code == 130, result.err
+    assert "Which worker class, how many workers?" in result.out
+    assert "advise --resume" in result.err
+    assert (result.out + result.err).count("--resume") == 1
+    assert not (app_lab.run / "gunicorn.conf.py").exists()
 
-    report = advised(own, "--resume", str(own.run))
+    report = advise(app_lab, "--resume", str(app_lab.run))
     assert report["findings"][0]["answer"]["code"] == "Recommended"
-    assert THUMB in {values["workers"] for values in candidates(report)}
+    assert RULE_OF_THUMB in {values["workers"] for values in candidates(report)}
     values = (finding["answer"]["values"] for finding in report["findings"])
     (command,) = (command for entry in values if (command := entry.get("start")))
-    assert command.startswith(f"cd {own.place} && ")
-    assert started(own, command) == b"ok"
-    assert "\nchdir = " not in (own.run / "gunicorn.conf.py").read_text()
+    assert command.startswith(f"cd {app_lab.place} && ")
+    assert response_of(app_lab, command) == b"ok"
+    assert "\nchdir = " not in (app_lab.run / "gunicorn.conf.py").read_text()
 
 
-def test_versions_of_gunicorn_are_candidates_too(own: Lab) -> None:
-    target = ("--classes", "sync", "--slo", "p50<400ms", "--budget", "40", "--format", "json")
-    done = own(*WORDS, *target, "--gunicorn", f"{VERSIONS[2]},{VERSIONS[-1]}")
-    if "cannot be installed" in done.err:
+def test_versions_of_gunicorn_are_candidates_too(app_lab: Lab) -> None:
+    target = ("--slo", "p50<400ms", "--budget", "40", "--format", "json")
+    result = app_lab(*ADVISE, *target, "--gunicorn", f"{VERSIONS[2]},{VERSIONS[-1]}")
+    if "cannot be installed" in result.err:
         pytest.skip("no package index, and not in the cache")
-    assert done.code in (0, 1), done.err  # too short for a busy machine
+    assert result.code in (0, 1), result.err  # the budget is too short for a busy machine
     kinds = [f"sync, Gunicorn {version}" for version in (VERSIONS[2], VERSIONS[-1])]
-    shown = {values["worker_class"] for values in candidates(done.report)}
-    values_of_findings = [finding["answer"]["values"] for finding in done.report["findings"]]
-    out = [values["classes"] for values in values_of_findings if "classes" in values]
-    assert sorted({*shown, *(name for names in out for name in names)}) == kinds
-    assert shown
-    proven = {record["proof"]["gunicorn"] for record in own.records() if record["proof"]}
+    listed = {values["worker_class"] for values in candidates(result.report)}
+    assert listed
+    all_values = [finding["answer"]["values"] for finding in result.report["findings"]]
+    excluded = [name for values in all_values for name in values.get("classes", ())]
+    assert sorted({*listed, *excluded}) == kinds
+    proven = {record["proof"]["gunicorn"] for record in app_lab.records() if record["proof"]}
     assert proven == {VERSIONS[2], VERSIONS[-1]}
 
 
-def test_what_no_setting_can_reach_exits_4(own: Lab) -> None:
-    target = ("--classes", "sync", "--slo", "p95<5ms", "--budget", "40")
-    findings = own.report(*WORDS, *target, code=4)["findings"]
+def test_an_infeasible_target_exits_with_4(app_lab: Lab) -> None:
+    findings = app_lab.report(*ADVISE, "--slo", "p95<5ms", "--budget", "40", code=4)["findings"]
     answer = findings[0]["answer"]
     assert (answer["code"], answer["values"]["outcome"]) == ("NoRecommendation", "nothing")
     assert "What would have to change?" in [finding["question"] for finding in findings]
-    assert not (own.run / "gunicorn.conf.py").exists()
+    assert not (app_lab.run / "gunicorn.conf.py").exists()

@@ -1,5 +1,5 @@
-"""Which line of an app holds up its event loop, in real workers, quiet and beside a program that
-burns a core; and none where nothing does."""
+"""The line of an app that blocks its event loop, in real workers, alone and with a program that
+keeps a core busy; no line if the loop is free."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ from tests.builders.analysis import result_of
 from tests.builders.processes import burning
 from tests.builders.trials import run_trial
 from tests.integration.conftest import ROOT
-from workerlab.analysis.diagnosis.blocking import BlockingLine, blocking_lines
+from workerlab.analysis.diagnosis.blocking import blocking_lines
 from workerlab.analysis.diagnosis.loop import BlockedLoop, loop_use
 from workerlab.analysis.facts import Facts
-from workerlab.model.plan import App, Cell, Server
+from workerlab.model.plan import App, Cell, Inside, Server
 from workerlab.report.values import text
 
 APPS = ROOT / "tests" / "diagnosis" / "apps"
 SOURCE = (APPS / "held.py").read_text().splitlines()
 ASGI = ("asgi", "uvicorn")
-LOOPS = (*ASGI, "gevent", "eventlet", "tornado")
 
-HARDLY_RAN = 0.3  # of the time it waited for a core
+HIGH_CORE_WAIT = 0.3  # share of the time that the loop waited for a core
 
-Look = Callable[..., Facts]
+Measure = Callable[..., Facts]
 
 
 @pytest.fixture
-def look(tmp_path: Path, worker_class: str) -> Look:
-    """The facts of a trial that looks into its worker, 4 connections for 2 s."""
+def measure(tmp_path: Path, worker_class: str) -> Measure:
+    """The facts of a trial that samples the stacks of its worker: 4 connections for 2 s."""
 
-    def facts(query: str, config: str = "", inside: str = "stacks") -> Facts:
+    def facts(query: str, config: str = "", inside: Inside = "stacks") -> Facts:
         module = "held_asgi" if worker_class in ASGI else "held_wsgi"
         app = App(target=f"{module}:app", chdir=str(APPS), path=f"/?{query}")
         server = Server(worker_class, 1, 1, 2048, 1000, app=app)
-        cell = Cell(server, "fast", 4, keepalive=True, inside="stacks" if inside else "")
-        own = tmp_path / "own.conf.py"
-        own.write_text(config)
+        cell = Cell(server, "fast", 4, keepalive=True, inside=inside)
+        config_file = tmp_path / "own.conf.py"
+        config_file.write_text(config)
         for _ in range(5):
-            trial_facts = run_trial(Path(mkdtemp(dir=tmp_path)), cell, config=str(own))
-            if not trial_facts.observations.pauses:  # during which nothing is seen of the loop
+            trial_facts = run_trial(Path(mkdtemp(dir=tmp_path)), cell, config=str(config_file))
+            if not trial_facts.observations.pauses:  # which hide the loop
                 return trial_facts
         pytest.skip(
             f"the machine stood still in each of 5 tries: {trial_facts.observations.pauses}"
@@ -53,21 +52,17 @@ def look(tmp_path: Path, worker_class: str) -> Look:
 
 
 def alarm(facts: Facts) -> BlockedLoop | None:
-    """By the beats, which such a trial has more of; they need no other trials beside it."""
+    """From the beats of this trial alone, which has more of them than others."""
     return BlockedLoop.diagnose(facts, result_of(facts.data.trial))
 
 
-def line_of(what: str) -> int:
-    """Where the app's source has the marker."""
-    (number,) = (n for n, line in enumerate(SOURCE, 1) if line.endswith(f"# line: {what}"))
+def line_of(marker: str) -> int:
+    """The line of the app's source with the marker."""
+    (number,) = (n for n, line in enumerate(SOURCE, 1) if line.endswith(f"# line: {marker}"))
     return number
 
 
-def named(line: BlockingLine) -> tuple[str, str, int, str]:
-    return line.how.partition(" ")[0], line.file, line.line, line.called
-
-
-# What each class is asked, the kind of it, and the name that the line calls
+# By class: queries, the kind of blocking, and the function that the line calls
 HELD = {
     "asgi": [
         ("what=asks&ms=40&wait=100", "blocks", "answer.readline"),
@@ -83,43 +78,41 @@ HELD = {
     "tornado": [("what=sleeps&ms=40", "blocks", "time.sleep")],
 }
 QUIET = [(name, *case, 0) for name, cases in HELD.items() for case in cases]
-# A program that burns a core, once: it slows all other tests
-BESIDE = [("uvicorn", *HELD["uvicorn"][0], 1)]
+NOISY = [("uvicorn", *HELD["uvicorn"][0], 1)]  # only once: it slows all other tests
 
 
-def of_loop(name: str, *values: object) -> Any:
+def case_of(name: str, *values: object) -> Any:
     return pytest.param(name, *values, marks=pytest.mark.classes(name))
 
 
 @pytest.mark.parametrize(
-    ("loop", "query", "kind", "called", "programs"), [of_loop(*case) for case in QUIET + BESIDE]
+    ("loop", "query", "kind", "called", "programs"), [case_of(*case) for case in QUIET + NOISY]
 )
-def test_the_line_that_holds_up_a_loop_is_named(
-    look: Look, tmp_path: Path, loop: str, query: str, kind: str, called: str, programs: int
+def test_the_line_that_blocks_a_loop_is_reported_first(
+    measure: Measure, tmp_path: Path, loop: str, query: str, kind: str, called: str, programs: int
 ) -> None:
-    """The one with the marker, before any other."""
-    config = "preload_app = True" if "copied" in query else ""  # or gevent patches it in time
+    config = "preload_app = True" if "copied" in query else ""  # else gevent patches it in time
     with burning(tmp_path / "burned", programs):
-        for _ in range(3):  # where the loop hardly had a core, too little of it may be seen
-            facts = look(query, config)
+        for _ in range(3):  # a loop that hardly had a core may have too few samples
+            facts = measure(query, config)
             use = loop_use(facts)
-            if blocking_lines(facts) or use is None or use.worst.core_wait < HARDLY_RAN:
+            if blocking_lines(facts) or use is None or use.worst.core_wait < HIGH_CORE_WAIT:
                 break
-    what = query.partition("&")[0].removeprefix("what=")
+    function = query.partition("&")[0].removeprefix("what=")
     if loop != "tornado" and facts.window:  # a WSGI app blocks tornado by design
         assert (alarm(facts) is not None) == (kind == "blocks")
     first, *_ = blocking_lines(facts)
-    if kind == "computes":  # of two lines, either
-        assert named(first)[:2] == (kind, "held.py")
-        assert first.function == what
+    assert (first.how.partition(" ")[0], first.file) == (kind, "held.py")
+    if kind == "computes":  # either of two lines
+        assert first.function == function
         assert first.line in (line_of("computes"), line_of("computes") - 1)
     else:
-        assert named(first) == (kind, "held.py", line_of(what), called)
+        assert (first.line, first.called) == (line_of(function), called)
     assert 0.01 <= first.share <= 1
-    assert f"held.py line {first.line} in {what}()" in text(first)
+    assert f"held.py line {first.line} in {function}()" in text(first)
 
 
-BESIDE_FREE = ("gevent", "what=computes&ms=1&wait=50")
+NOISY_FREE = ("gevent", "what=computes&ms=1&wait=50")
 FREE = {
     "asgi": ["what=hashes&ms=20&wait=50&thread=1"],
     "uvicorn": ["what=nothing&wait=50", "what=computes&ms=1&wait=50"],
@@ -129,18 +122,18 @@ FREE = {
 
 
 @pytest.mark.parametrize(
-    ("loop", "query"), [of_loop(name, query) for name, some in FREE.items() for query in some]
+    ("loop", "query"), [case_of(name, query) for name, queries in FREE.items() for query in queries]
 )
-def test_nothing_is_named_where_the_loop_is_free(
-    look: Look, tmp_path: Path, loop: str, query: str
+def test_no_line_is_reported_if_the_loop_is_free(
+    measure: Measure, tmp_path: Path, loop: str, query: str
 ) -> None:
-    with burning(tmp_path / "burned", 1 if (loop, query) == BESIDE_FREE else 0):
-        facts = look(query)
+    with burning(tmp_path / "burned", 1 if (loop, query) == NOISY_FREE else 0):
+        facts = measure(query)
     assert len(facts.data.stacks.samples) > 20
     assert blocking_lines(facts) == ()
     assert alarm(facts) is None
 
 
 @pytest.mark.classes("uvicorn", "sync")
-def test_none_is_looked_into_where_nobody_asks(look: Look) -> None:
-    assert look("what=nothing&wait=20", inside="").data.stacks.samples == ()
+def test_stacks_are_sampled_only_on_request(measure: Measure) -> None:
+    assert measure("what=nothing&wait=20", inside="").data.stacks.samples == ()

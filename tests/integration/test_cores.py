@@ -17,8 +17,8 @@ def test_workers_are_bound_to_the_cores(lab: Lab) -> None:
     (lab.place / "own.py").write_text(
         app_text("sync", setup="import os", work="assert len(os.sched_getaffinity(0)) == 1")
     )
-    words = ("--app", "own:app", "--server-cores", "1", "--workers", "1", "--rounds", "2")
-    report = lab.report("sweep", "sync", "2", "--tool", "fast", *words)
+    args = ("--app", "own:app", "--server-cores", "1", "--workers", "1", "--rounds", "2")
+    report = lab.report("sweep", "sync", "2", "--tool", "fast", *args)
     (cell,) = report["cells"]
     assert (cell["cores"], cell["failed"]) == (1, 0)
     assert "ServerCoresBound" in [note["code"] for note in report["notes"]]
@@ -26,8 +26,8 @@ def test_workers_are_bound_to_the_cores(lab: Lab) -> None:
 
 @pytest.mark.classes("gevent", "uvicorn")  # an app of each kind
 def test_requests_compute_as_long_as_the_axis_says(lab: Lab, worker_class: str) -> None:
-    words = ("--sleep", str(SLEEP_S), "--cpu", f"0,{CPU_S}", "--workers", "1", "--rounds", "2")
-    report = lab.report("sweep", worker_class, "1", "--tool", "fast", *words)
+    args = ("--sleep", str(SLEEP_S), "--cpu", f"0,{CPU_S}", "--workers", "1", "--rounds", "2")
+    report = lab.report("sweep", worker_class, "1", "--tool", "fast", *args)
     idle, busy = report["cells"]
     assert (idle["cpu_s"], busy["cpu_s"]) == (0.0, CPU_S)
     assert busy["service_ms"]["mean"] >= 1000 * (SLEEP_S + CPU_S) - 1

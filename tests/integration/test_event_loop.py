@@ -15,7 +15,7 @@ from tests.integration.conftest import (
     Serve,
     app_text,
     fetch,
-    right_unless_still,
+    retry_if_disturbed,
     until,
 )
 from workerlab.observe.spans import read_beats
@@ -27,15 +27,15 @@ CODE = "BlockedLoop"
 
 def findings(lab: Lab, worker_class: str, query: str, app: str = "") -> dict[str, dict[str, Any]]:
     """All that is found of 8 connections on 2 workers in 3 seconds, by code."""
-    words = (
+    args = (
         "sweep", worker_class, "8", "--workers", "2", "--tool", "fast", "--duration", "3",
         "--app", f"{app or LOOPS[worker_class]}:app", "--chdir", str(APPS),
         "--path", f"/?{query}", "--format", "json",
     )  # fmt: skip
     # Of a load that was mostly a pause nothing is left
-    done = right_unless_still(lab, lambda: lab(*words), lambda done: done.code == 0)
-    assert done.code == 0, done.err + done.out
-    (cell,) = done.report["cells"]
+    result = retry_if_disturbed(lab, lambda: lab(*args), lambda result: result.code == 0)
+    assert result.code == 0, result.err + result.out
+    (cell,) = result.report["cells"]
     return {finding["code"]: finding["values"] for finding in cell["findings"]}
 
 
@@ -44,7 +44,7 @@ def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: st
     """Each request gives way for 50 ms, then blocks for 30: with four connections a worker's loop
     is blocked longer than it waits."""
     query = "wait=50&what=usleeps&ms=30"
-    finding = right_unless_still(
+    finding = retry_if_disturbed(
         lab, lambda: findings(lab, worker_class, query), lambda finding: CODE in finding
     )[CODE]
     assert 0.25 <= finding["blocked"] <= 1

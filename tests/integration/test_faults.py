@@ -74,10 +74,10 @@ def test_first_signal_stops_the_cell_and_prints_what_is_finished(
     lab: Lab, worker_class: str
 ) -> None:
     """Here SIGINT; `test_limits.py` of the generators ends a load by SIGTERM."""
-    done = lab.end(in_mid_cell(lab, worker_class), signal.SIGINT)
-    assert done.code == 130, done.err
-    assert "--resume" in done.err
-    assert worker_class in done.out
+    result = lab.end(in_mid_cell(lab, worker_class), signal.SIGINT)
+    assert result.code == 130, result.err
+    assert "--resume" in result.err
+    assert worker_class in result.out
     left(lab, interrupted=True)
 
 
@@ -120,11 +120,11 @@ def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
 
 @once
 def test_a_crash_of_the_interpreter_says_where(lab: Lab, worker_class: str) -> None:
-    done = lab.end(in_mid_cell(lab, worker_class), signal.SIGSEGV)
-    assert done.code == -signal.SIGSEGV
-    assert "Fatal Python error: Segmentation fault" in done.err
-    assert "scheduler.py" in done.err  # the lines it stood at
-    assert "trial.py" in done.err
+    result = lab.end(in_mid_cell(lab, worker_class), signal.SIGSEGV)
+    assert result.code == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in result.err
+    assert "scheduler.py" in result.err  # the lines it stood at
+    assert "trial.py" in result.err
     until(lambda: not processes(str(lab.place)), "everything gone")
 
 
@@ -163,14 +163,14 @@ def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> 
     }
     process, (first, *_) = _victims(lab, worker_class, pids[victim])
     os.kill(first, signal.SIGKILL)
-    done = lab.finish(process)
-    assert done.code == 1, done.err
-    assert "invalid after" in done.err
+    result = lab.finish(process)
+    assert result.code == 1, result.err
+    assert "invalid after" in result.err
     left(lab)
 
 
 def _generators(lab: Lab) -> list[int]:
-    """The generator itself, not the guard that has its words among its own."""
+    """The generator itself, not the guard that has its args among its own."""
     return [
         process.pid
         for process in running("harness/workerlab/load/generators")
@@ -194,8 +194,8 @@ esac
 def test_a_load_tool_that_is_none(tmp_path: Path, worker_class: str, lab: Lab) -> None:
     with fake_program(tmp_path, "ab", FAKE) as path:
         faked = Lab(tmp_path, path)
-        words = ("--workers", "1", "--sleep", "0.1", "--tool", "ab")
-        cells = faked.sweep(worker_class, "1,2,3,4", *words, code=1)
+        args = ("--workers", "1", "--sleep", "0.1", "--tool", "ab")
+        cells = faked.sweep(worker_class, "1,2,3,4", *args, code=1)
     assert [cell["concurrency"] for cell in cells] == [1, 2, 3, 4]
     for cell in cells:
         assert cell["verdict"] == "invalid"
@@ -211,8 +211,8 @@ def test_a_load_tool_that_hangs(
     tmp_path: Path, worker_class: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its deadline ends it. Checked on the trial itself, with a deadline of its own."""
-    words = ("--workers", "1", "--sleep", "0.1", "--rounds", "2", "--tool", "fast")
-    lab.sweep(worker_class, "1", *words)
+    args = ("--workers", "1", "--sleep", "0.1", "--rounds", "2", "--tool", "fast")
+    lab.sweep(worker_class, "1", *args)
     plan = load_run(lab.run).plan
     (planned,) = trials_of(plan)
     monkeypatch.setattr(trial, "TOOL_SLACK_S", 0.1)
@@ -232,8 +232,8 @@ def test_a_load_tool_that_hangs(
 def small_disk(place: Path) -> Iterator[None]:
     """A file system of 3 MB at `place`, gone afterwards whatever has happened in it."""
     place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)]
-    if subprocess.run(words, capture_output=True).returncode != 0:
+    args = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)]
+    if subprocess.run(args, capture_output=True).returncode != 0:
         pytest.skip("mounting a small file system needs root")
     try:
         yield
@@ -252,11 +252,11 @@ def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
         try:
             filler = small / "filler"
             _fill(filler)
-            done = lab.finish(process)
+            result = lab.finish(process)
         finally:
             process.kill()
-        assert done.code in (1, 3), done.err
-        assert "Traceback" not in done.err
+        assert result.code in (1, 3), result.err
+        assert "Traceback" not in result.err
         filler.unlink()
         left(lab)
         resumed(lab)

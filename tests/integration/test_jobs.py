@@ -50,8 +50,8 @@ def test_cells_that_sleep_run_side_by_side(lab: Lab, worker_class: str) -> None:
 def test_each_counts_the_drops_of_its_own_sockets(lab: Lab, worker_class: str) -> None:
     """A server whose accept queue is full, and beside it one whose is not: the kernel's namespace
     has the drops of both."""
-    words = ("--workers", "1", "--sleep", "0.5", "--rounds", "2", "--backlog", "1,64")
-    full, roomy = lab.sweep(worker_class, "8", *words, "--tool", "fast")
+    args = ("--workers", "1", "--sleep", "0.5", "--rounds", "2", "--backlog", "1,64")
+    full, roomy = lab.sweep(worker_class, "8", *args, "--tool", "fast")
     assert (full["backlog"], roomy["backlog"]) == (1, 64)
     record, other = records(lab)
     assert overlap(record, other)
@@ -89,10 +89,10 @@ def all_loaded(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
 
 
 def test_a_signal_ends_all_of_them(lab: Lab, worker_class: str) -> None:
-    done = lab.end(all_loaded(lab, worker_class), signal.SIGINT)
-    assert done.code == 130, done.err
-    assert "--resume" in done.err
-    assert "Traceback" not in done.err
+    result = lab.end(all_loaded(lab, worker_class), signal.SIGINT)
+    assert result.code == 130, result.err
+    assert "--resume" in result.err
+    assert "Traceback" not in result.err
     assert not processes(str(lab.place))
     faults = [record.fault and record.fault.kind for record in records(lab)]
     assert faults == ["interrupted"] * 2
@@ -107,9 +107,9 @@ def test_a_signal_while_they_start_ends_all_of_them(lab: Lab, worker_class: str)
         when=lambda: list(lab.place.glob("results/*/raw/*/server.log")),
         what="the first server starts",
     )
-    done = lab.end(process, signal.SIGINT)
-    assert done.code == 130, done.err
-    assert "Traceback" not in done.err
+    result = lab.end(process, signal.SIGINT)
+    assert result.code == 130, result.err
+    assert "Traceback" not in result.err
     assert not processes(str(lab.place))
 
 
@@ -121,7 +121,7 @@ def test_sigkill_leaves_none_of_them(lab: Lab, worker_class: str) -> None:
 def test_one_that_fails_leaves_the_others_alone(lab: Lab, worker_class: str) -> None:
     process = all_loaded(lab, worker_class)
     os.kill(lab.workers()[0], signal.SIGKILL)
-    done = lab.finish(process)
-    assert done.code == 1, done.err
+    result = lab.finish(process)
+    assert result.code == 1, result.err
     faults = [record.fault.kind for record in records(lab) if record.fault]
     assert faults == ["server"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Lab, app_text, right_unless_still, stood_still
+from tests.integration.conftest import Lab, app_text, retry_if_disturbed, stood_still
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
 
@@ -42,14 +42,14 @@ def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
     A first load in which the machine stood still may leave no time for another: then all is loaded
     again."""
     write_app(lab, worker_class)
-    words = ("--workers", "2", "--tool", "fast", "--keepalive", "on", "--app", "own:app")
-    done = right_unless_still(
+    args = ("--workers", "2", "--tool", "fast", "--keepalive", "on", "--app", "own:app")
+    result = retry_if_disturbed(
         lab,
-        lambda: lab("sweep", worker_class, str(N), *words, "--max-seconds", "6", *JSON),
-        lambda done: done.code == 0 and only_record(lab)[0]["pilot_s"] is not None,
+        lambda: lab("sweep", worker_class, str(N), *args, "--max-seconds", "6", *JSON),
+        lambda result: result.code == 0 and only_record(lab)[0]["pilot_s"] is not None,
     )
-    assert done.code == 0, done.err
-    (cell,) = done.report["cells"]
+    assert result.code == 0, result.err
+    (cell,) = result.report["cells"]
     record, raw = only_record(lab)
     assert record["pilot_s"] > 0
     assert record["planned_requests"] > 1 + ROUNDS * N
@@ -101,9 +101,9 @@ def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
 @pytest.mark.once
 def test_what_is_stopped_in_its_second_load_is_measured_anew(lab: Lab, worker_class: str) -> None:
     write_app(lab, worker_class)
-    words = ("--workers", "2", "--tool", "fast", "--app", "own:app", "--max-seconds", "8")
+    args = ("--workers", "2", "--tool", "fast", "--app", "own:app", "--max-seconds", "8")
     process = lab.at_work(
-        *("sweep", worker_class, str(N), *words),
+        *("sweep", worker_class, str(N), *args),
         when=lambda: list(lab.place.glob("results/*/raw/*/pilot/tool/stdout")) and lab.loads(),
         what="the second load",
     )

@@ -112,12 +112,12 @@ def test_abandoned_requests_are_served(tmp_path: Path) -> None:
 
 def test_trials_and_live_steps_run_in_order_in_a_terminal(lab: Lab, tmp_path: Path) -> None:
     path = lesson_file(tmp_path, "random", "threads", "retry")
-    done = lab("demo", "--yes", "--lesson", str(path))
-    assert done.code == 0, done.err
-    titles = [line for line in done.out.splitlines() if " of 3: " in line]
+    result = lab("demo", "--yes", "--lesson", str(path))
+    assert result.code == 0, result.err
+    titles = [line for line in result.out.splitlines() if " of 3: " in line]
     assert titles == ["1 of 3: random", "2 of 3: threads", "3 of 3: retry"]
-    assert done.out.count("Measured") == done.out.count("The answer: ") == 3
-    assert done.out.count("of clients that had") == 1
+    assert result.out.count("Measured") == result.out.count("The answer: ") == 3
+    assert result.out.count("of clients that had") == 1
     assert processes(str(lab.place)) == []
 
 
@@ -134,9 +134,9 @@ def test_figures_of_an_overflowing_queue_satisfy_littles_law(lab: Lab, tmp_path:
     """Throughput times mean response time is the number of clients, even if some wait for long:
     both cover the time in which all clients have a request in flight."""
     lab.env["COLUMNS"] = "60"
-    done = lab("demo", "--yes", "--lesson", str(only_step_with("backlog = 4", tmp_path)))
-    assert done.code == 0, done.err + done.out
-    assert max(map(len, done.out.splitlines())) <= 60
+    result = lab("demo", "--yes", "--lesson", str(only_step_with("backlog = 4", tmp_path)))
+    assert result.code == 0, result.err + result.out
+    assert max(map(len, result.out.splitlines())) <= 60
     run = run_store.load(lab.run)
     ((cell, data),) = zip(report_of(run).cells, trial_data(run), strict=True)
     facts = data.facts
@@ -145,6 +145,6 @@ def test_figures_of_an_overflowing_queue_satisfy_littles_law(lab: Lab, tmp_path:
     figures = trial_figures(cell, facts)
     assert "each of 16 clients had a request in flight" in figures.period
     assert figures.rps * figures.response_s == pytest.approx(16, rel=0.05)
-    output = " ".join(done.out.split())
+    output = " ".join(result.out.split())
     assert "in which each of 16 clients had a request in flight" in output
     assert "marks hidden" in output

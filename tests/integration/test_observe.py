@@ -138,9 +138,9 @@ def beside_a_burner(lab: Lab) -> tuple[dict[str, Any], float, float]:
     )
     log = lab.place / "burned"
     with burning(log):
-        done = lab.finish(process)
-    assert done.code == 0, done.err
-    (cell,), (record,) = done.report["cells"], lab.records()
+        result = lab.finish(process)
+    assert result.code == 0, result.err
+    (cell,), (record,) = result.report["cells"], lab.records()
     begin_ns, end_ns = record["load_start_ns"], record["load_end_ns"]
     shutil.rmtree(lab.run)
     cores = burned_s(log, begin_ns, end_ns) * 1e9 / (end_ns - begin_ns)
@@ -232,9 +232,9 @@ def test_a_blind_observer_does_not_touch_the_trial(
     (again.directory / FILE).symlink_to("/dev/full")
     made = Path.mkdir
 
-    def mkdir(path: Path, *words: object, **named: object) -> None:
+    def mkdir(path: Path, *args: object, **named: object) -> None:
         if path != again.directory:  # the trial insists on making it
-            made(path, *words, **named)
+            made(path, *args, **named)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     record = trial.run(again)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Lab, right_unless_still, stood_still
+from tests.integration.conftest import Lab, retry_if_disturbed, stood_still
 from workerlab.numbers.schedule import schedule
 
 SLEEP_S, DURATION_S = 0.4, 5
@@ -26,8 +26,8 @@ def begun_ns(lab: Lab, record: dict[str, Any]) -> tuple[dict[str, Any], list[int
 def test_arrivals_at_a_rate(lab: Lab) -> None:
     """Two workers that take 0.4 s give 5 requests/s and no more, whatever arrives. What was
     interrupted is asked for the same share when it is resumed."""
-    words = ("--rate", "50%,15", "--duration", str(DURATION_S), "--jobs", "1")
-    measured_cells = lab.sweep("sync", "4", *WORDS, *words)
+    args = ("--rate", "50%,15", "--duration", str(DURATION_S), "--jobs", "1")
+    measured_cells = lab.sweep("sync", "4", *WORDS, *args)
     closed, half, over = measured_cells
     assert [cell["rate"] for cell in measured_cells] == [None, "50%", "15"]
     assert half["asked_rps"] == pytest.approx(closed["throughput_rps"] / 2, rel=1e-3)
@@ -64,8 +64,8 @@ def test_arrivals_at_a_rate(lab: Lab) -> None:
 
 @pytest.mark.classes("sync")
 def test_a_share_of_a_capacity_nobody_found_has_its_reason(lab: Lab) -> None:
-    words = ("--expect-status", "404", "--rate", "50%")
-    cells = lab.sweep("sync", "2", *WORDS, *words, code=1)
+    args = ("--expect-status", "404", "--rate", "50%")
+    cells = lab.sweep("sync", "2", *WORDS, *args, code=1)
     (half,) = [cell for cell in cells if cell["rate"]]
     assert half["verdict"] == "invalid"
     assert "50% of an unknown capacity" in half["reason"]["text"]
@@ -75,16 +75,16 @@ def test_a_share_of_a_capacity_nobody_found_has_its_reason(lab: Lab) -> None:
 @pytest.mark.classes("gthread")
 def test_ramp_up_steady_and_churn_are_seen_in_order(lab: Lab) -> None:
     # A slot for each connection: where some wait, a busy machine may never let it be steady
-    words = ("--workers", "2", "--threads", "24", "--sleep", "0.8", "--tool", "fast")
+    args = ("--workers", "2", "--threads", "24", "--sleep", "0.8", "--tool", "fast")
     ramp = ("--keepalive", "on", "--ramp", "3", "--duration", "7")
 
     def names(results: list[dict[str, Any]]) -> list[str]:
         return [phase["name"] for phase in results[0]["phases"] if phase["name"] != "drain"]
 
     in_order = ["ramp-up", "steady", "churn"]
-    measured = right_unless_still(
+    measured = retry_if_disturbed(
         lab,
-        lambda: lab.sweep("gthread", "24", *words, *ramp),
+        lambda: lab.sweep("gthread", "24", *args, *ramp),
         lambda results: names(results) == in_order,
     )
     assert names(measured) == in_order
@@ -109,16 +109,16 @@ def pre_request(worker, req):
 @pytest.mark.classes("gthread")
 def test_a_gunicorn_file_can_close_connections_in_mid_load(lab: Lab) -> None:
     (lab.place / "close_after.py").write_text(CLOSE_AFTER)
-    words = ("--workers", "2", "--threads", "12", "--sleep", "0.2", "--config", "close_after.py")
+    args = ("--workers", "2", "--threads", "12", "--sleep", "0.2", "--config", "close_after.py")
     ramp = ("--tool", "fast", "--keepalive", "on", "--ramp", "1", "--duration", "8")
 
     def churn(results: list[dict[str, Any]]) -> dict[str, Any] | None:
         last: dict[str, Any] = results[0]["phases"][-1]
         return last if last["name"] == "churn" and last["start_s"] < 0.9 * 8 else None
 
-    measured = right_unless_still(
+    measured = retry_if_disturbed(
         lab,
-        lambda: lab.sweep("gthread", "12", *words, *ramp),
+        lambda: lab.sweep("gthread", "12", *args, *ramp),
         lambda cells: churn(cells) is not None,
     )
     values = churn(measured)["why"]["values"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gunicorn.workers import SUPPORTED_WORKERS
 
-from tests.integration.conftest import Done, Lab, right_unless_still
+from tests.integration.conftest import CommandResult, Lab, retry_if_disturbed
 from workerlab.model.plan import Server
 from workerlab.server.worker_classes import class_named
 
@@ -28,25 +28,25 @@ def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
     (lab.place / "workers.py").write_text(
         f"from {module} import {name}\n\n\nclass MyWorker({name}):\n    pass\n"
     )
-    words = (
+    args = (
         "sweep", ",".join(paths(worker_class)), str(N), "--format", "json", "--tool", "fast",
         "--workers", "1", "--worker-connections", str(CONNECTIONS),
         "--sleep", "0.4", "--rounds", "2",
     )  # fmt: skip
 
-    def shows_its_slots(done: Done) -> bool:
-        measured = [result["slots_measured"] for result in done.report["classes"]]
-        verdicts = {cell["verdict"] for cell in done.report["cells"]}
+    def shows_its_slots(result: CommandResult) -> bool:
+        measured = [row["slots_measured"] for row in result.report["classes"]]
+        verdicts = {cell["verdict"] for cell in result.report["cells"]}
         # Without a limit of slots, a busy machine decides the verdict
         return set(measured) == {slots or N} and (not slots or verdicts == {"saturated"})
 
-    done = right_unless_still(lab, lambda: lab(*words), shows_its_slots)
-    assert done.code == 0, done.err + done.out
-    assert [result["worker_class"] for result in done.report["classes"]] == paths(worker_class)
-    for result in done.report["classes"]:
-        assert (result["slots_configured"], result["slots_known"]) == (None, False)
-        assert result["slots_measured"] == (slots or N)
-    for cell in done.report["cells"]:
+    result = retry_if_disturbed(lab, lambda: lab(*args), shows_its_slots)
+    assert result.code == 0, result.err + result.out
+    assert [row["worker_class"] for row in result.report["classes"]] == paths(worker_class)
+    for row in result.report["classes"]:
+        assert (row["slots_configured"], row["slots_known"]) == (None, False)
+        assert row["slots_measured"] == (slots or N)
+    for cell in result.report["cells"]:
         if slots:
             assert cell["verdict"] == "saturated"
         assert cell["failed"] == 0

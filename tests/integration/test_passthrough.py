@@ -26,7 +26,7 @@ from tests.integration.conftest import (
     Serve,
     app_text,
     fetch,
-    settled,
+    finished_spans,
     spans,
 )
 from workerlab.server.running import Running
@@ -61,28 +61,28 @@ def test_files_are_sent_whole(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(content)
     with serve(FILE_APP) as server:
         for path in ("/whole", "/part", "/length"):
-            before = len(settled(server))
+            before = len(finished_spans(server))
             status, body = fetch(server, path)
             assert (status, len(body)) == (200, len(content) - (path != "/whole"))
             assert body == content[path != "/whole" :]
-            assert len(settled(server)) == before + 1
+            assert len(finished_spans(server)) == before + 1
 
 
-def test_streams_are_measured_to_their_end(answering: Running, worker_class: str) -> None:
-    before = len(settled(answering))
-    assert fetch(answering, "/stream") == (200, b"chunk 0\nchunk 1\nchunk 2\n")
-    last = settled(answering)[-1]
-    assert len(spans(answering)) == before + 1
+def test_streams_are_measured_to_their_end(shared_server: Running, worker_class: str) -> None:
+    before = len(finished_spans(shared_server))
+    assert fetch(shared_server, "/stream") == (200, b"chunk 0\nchunk 1\nchunk 2\n")
+    last = finished_spans(shared_server)[-1]
+    assert len(spans(shared_server)) == before + 1
     took_s = (last.end_ns - last.start_ns) / 1e9
     assert took_s >= 3 * (0.05 - 0.001)  # a timer may fire so much before its time
     if worker_class in ASGI_CLASSES:
         assert took_s < 60
 
 
-def test_head_and_bodies_arrive(answering: Running) -> None:
-    assert fetch(answering) == (200, b"hello\n")
-    assert fetch(answering, method="HEAD") == (200, b"")
-    settled(answering)
+def test_head_and_bodies_arrive(shared_server: Running) -> None:
+    assert fetch(shared_server) == (200, b"hello\n")
+    assert fetch(shared_server, method="HEAD") == (200, b"")
+    finished_spans(shared_server)
 
 
 ASGI2_APP = """
@@ -101,7 +101,7 @@ def test_the_old_form_of_asgi(serve: Serve) -> None:
     with serve(ASGI2_APP) as server:
         before = len(spans(server))
         assert fetch(server) == (200, b"two steps")
-        assert len(settled(server)) == before + 1
+        assert len(finished_spans(server)) == before + 1
 
 
 # --- websockets, lifespan, native tornado ---------------------------------------------------
@@ -125,11 +125,11 @@ def handshake(server: Running) -> socket.socket:
     """A connection upgraded as RFC 6455 says (section 4.1)."""
     connection = socket.create_connection((server.host, server.port), timeout=LONG_S)
     key = base64.b64encode(os.urandom(16)).decode()
-    words = (
+    args = (
         f"GET / HTTP/1.1\r\nHost: {server.host}:{server.port}\r\nUpgrade: websocket\r\n"
         f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
-    connection.sendall(words.encode())
+    connection.sendall(args.encode())
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         byte = connection.recv(1)
@@ -160,7 +160,7 @@ def test_websockets_pass_through(serve: Serve, worker_class: str) -> None:
             assert echoed(connection, "stressed") == "desserts"
             assert echoed(connection, "drawer") == "reward"
         assert fetch(server) == (200, b"plain")
-        assert len(settled(server)) == before + 1  # the request alone
+        assert len(finished_spans(server)) == before + 1  # the request alone
 
 
 LIFESPAN_APP = """
@@ -186,7 +186,7 @@ async def app(scope, receive, send):
 def test_lifespan_really_starts(serve: Serve) -> None:
     with serve(LIFESPAN_APP) as server:
         assert fetch(server) == (200, b"['pool'] open")
-        assert len(settled(server)) == len(spans(server)) > 0
+        assert len(finished_spans(server)) == len(spans(server)) > 0
 
 
 TORNADO_APP = """
@@ -215,10 +215,10 @@ def test_native_tornado_is_measured(serve: Serve, tmp_path: Path) -> None:
         ThreadPoolExecutor(at_once) as pool,
     ):
         for _ in range(5):
-            before = len(settled(server))
+            before = len(finished_spans(server))
             answers = list(pool.map(lambda _: fetch(server), range(at_once)))
             assert answers == at_once * [(200, b"native")]
-            burst = settled(server)[before:]
+            burst = finished_spans(server)[before:]
             assert len(burst) == at_once
             last_ns, ended_ns = burst[-1].start_ns, min(span.end_ns or 0 for span in burst)
             if last_ns < ended_ns or not still.between(burst[0].start_ns, last_ns):
@@ -226,7 +226,7 @@ def test_native_tornado_is_measured(serve: Serve, tmp_path: Path) -> None:
         assert last_ns < ended_ns
         assert fetch(server, "/?fail=1")[0] == 500
         assert fetch(server, "/nowhere")[0] == 404
-        assert len(settled(server)) == before + at_once + 2
+        assert len(finished_spans(server)) == before + at_once + 2
         proofs = server.proofs.values()
         assert {proof["app_kind"] for proof in proofs} == {"tornado"}
 
@@ -257,8 +257,8 @@ def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str)
     assert cell["verdict"] == "invalid"
     assert "500" in cell["reason"]["text"]
     assert set(numbers(cell)) == {None}
-    (result,) = report["classes"]
-    assert (result["capacity_rps"], result["knee"]) == (None, None)
+    (row,) = report["classes"]
+    assert (row["capacity_rps"], row["knee"]) == (None, None)
 
 
 @pytest.mark.classes("sync", "tornado", "uvicorn")
@@ -331,8 +331,8 @@ CONFIGURED = ("--app", "own:app", "--config", "own_conf.py", "--env", "MORE=from
 
 @pytest.mark.classes("sync", "uvicorn")
 def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
-    words = ("--tool", "fast", "--rounds", "2", *CONFIGURED)
-    (cell,) = configured.sweep(worker_class, "2", *words)
+    args = ("--tool", "fast", "--rounds", "2", *CONFIGURED)
+    (cell,) = configured.sweep(worker_class, "2", *args)
     (record,) = configured.records()
     place, pids = configured.place, record["worker_pids"]
     # its workers win over our default, its hooks run beside ours
@@ -452,8 +452,8 @@ def environment(place: Path, packages: Path) -> Path:
     """
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
-    words = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    purelib = subprocess.run([python, "-c", words], capture_output=True, text=True, check=True)
+    args = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    purelib = subprocess.run([python, "-c", args], capture_output=True, text=True, check=True)
     Path(purelib.stdout.strip(), "packages.pth").write_text(f"{packages}\n")
     return python
 
@@ -528,8 +528,8 @@ def test_a_module_that_the_apps_environment_lacks(
     outsider: Outsider, worker_class: str, bare: Path
 ) -> None:
     (outsider.place / "own.py").write_text("import flask\n")
-    words = (*QUICK, "--app", "own:app", "--python", str(bare))
-    outsider.sweep(worker_class, "2", *words, code=3)
+    args = (*QUICK, "--app", "own:app", "--python", str(bare))
+    outsider.sweep(worker_class, "2", *args, code=3)
     step = f"; install it for {bare}, or name the app's interpreter with --python"
     assert f"No module named 'flask' (own.py line 1){step}" in outsider.last.out
 
@@ -539,15 +539,15 @@ def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) 
     """What the test above proves, it proves: with the checkout on its path, the app refuses."""
     for path, code in ((str(ROOT / "harness"), 1), ("", 0)):
         env = {**outsider.env, "PYTHONPATH": path}
-        done = subprocess.run([foreign, "-c", ALONE], env=env, cwd=outsider.place, timeout=LONG_S)
-        assert done.returncode == code
+        result = subprocess.run([foreign, "-c", ALONE], env=env, cwd=outsider.place, timeout=LONG_S)
+        assert result.returncode == code
 
 
 @once
 def test_a_class_whose_package_is_missing(outsider: Outsider, bare: Path) -> None:
     """It is said, the other runs, and the exit code tells."""
-    words = (*QUICK, "--python", str(bare), "--sleep", "0.3")
-    missing, other = outsider.sweep("gevent,sync", "2", *words, code=3)
+    args = (*QUICK, "--python", str(bare), "--sleep", "0.3")
+    missing, other = outsider.sweep("gevent,sync", "2", *args, code=3)
     error = outsider.last.err
     assert "gevent is unavailable: worker class gevent needs gevent" in error
     assert f"uv pip install --python {bare} gevent" in error  # it has no pip

@@ -81,23 +81,23 @@ def test_an_app_and_its_limit(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(APP)
     (tmp_path / "test_slow.py").write_text(TESTS.format(place=str(tmp_path)))
     env = {**os.environ, "PYTHONPATH": str(ROOT / "harness"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    words = ["-p", "workerlab.pytest_plugin", "--basetemp", str(tmp_path / "kept"), "-rA"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--strict-markers", *words, "-p", "no:cacheprovider"],
+    args = ["-p", "workerlab.pytest_plugin", "--basetemp", str(tmp_path / "kept"), "-rA"]
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "--strict-markers", *args, "-p", "no:cacheprovider"],
         cwd=tmp_path, env=env, capture_output=True, text=True, timeout=4 * LONG_S,
     )  # fmt: skip
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 passed" in result.stdout, result.stdout + result.stderr
     for passed in ("kept", "server"):
-        assert f"PASSED test_slow.py::test_{passed}" in done.stdout
+        assert f"PASSED test_slow.py::test_{passed}" in result.stdout
     # Where other programs took the cores nothing is shown: then it is no failure, and no success
-    assert "PASSED test_slow.py::test_broken" not in done.stdout
-    assert "p50<1ms" in done.stdout
-    failed = "FAILED test_slow.py::test_broken" in done.stdout
-    assert failed is ("inconclusive" not in done.stdout)
-    assert "a load is a single cell" in done.stdout
-    assert "No module named 'missing'" in done.stdout
-    assert "needs a marker" in done.stdout
-    assert "the marker gunicorn checks nothing" in done.stdout
-    assert "5 needs a unit" in done.stdout
-    assert "Traceback" not in done.stdout
+    assert "PASSED test_slow.py::test_broken" not in result.stdout
+    assert "p50<1ms" in result.stdout
+    failed = "FAILED test_slow.py::test_broken" in result.stdout
+    assert failed is ("inconclusive" not in result.stdout)
+    assert "a load is a single cell" in result.stdout
+    assert "No module named 'missing'" in result.stdout
+    assert "needs a marker" in result.stdout
+    assert "the marker gunicorn checks nothing" in result.stdout
+    assert "5 needs a unit" in result.stdout
+    assert "Traceback" not in result.stdout
     assert not running(str(tmp_path))

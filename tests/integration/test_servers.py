@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.conftest import (
     Lab,
-    advised,
+    advise,
     app_text,
     listening_ports,
     processes,
@@ -77,7 +77,7 @@ def test_gthread_against_another_server_that_has_the_same_slots(lab: Lab) -> Non
 def test_advise_writes_the_command_line_of_another_server(lab: Lab) -> None:
     """That of each server is started by a unit test, `test_conf_file.py`."""
     (lab.place / "waits.py").write_text(app_text("sync", wait_s=0.05))
-    report = advised(
+    report = advise(
         lab, "--app", "waits:app", "--rate", "10", "--slo", "p50<400ms",
         "--classes", "granian", "--max-workers", "1",
     )  # fmt: skip
@@ -108,8 +108,8 @@ def test_a_kill_at_any_moment_leaves_nothing(lab: Lab, number: signal.Signals) -
             "--rounds", "3", "--tool", "fast", "--out", f"runs-{attempt}", *side_by_side,
         )  # fmt: skip
         time.sleep(chance.uniform(0.5, 5.0))
-        done = lab.end(process, number)
-        assert "Traceback" not in done.err
+        result = lab.end(process, number)
+        assert "Traceback" not in result.err
         until(lambda: not processes(str(lab.place)), "everything gone")
         assert list(lab.place.rglob("*.part")) == []
         assert list(temporary.iterdir()) == []

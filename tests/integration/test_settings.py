@@ -34,18 +34,18 @@ def words_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_what_a_class_ignores_is_what_its_row_says(lab: Lab, worker_class: str) -> None:
-    words = words_of(lab.report("settings", worker_class, "--only", ",".join(NAMES)))
+    args = words_of(lab.report("settings", worker_class, "--only", ",".join(NAMES)))
     # With several threads sync is another class
     ignores = set(class_named(worker_class).ignores) - (
         {"threads"} if worker_class == "sync" else set()
     )
-    assert set(words["ignored"]) == ignores & set(NAMES)
-    assert words["settings"] == len(NAMES)
+    assert set(args["ignored"]) == ignores & set(NAMES)
+    assert args["settings"] == len(NAMES)
     if worker_class != "asgi":  # it listens with 100, whatever it is told
-        assert "backlog" in words["clamped"]
+        assert "backlog" in args["clamped"]
     changes = {"sync": {"threads"}, "gthread": {"worker_connections"}, "gevent": {"preload_app"},
                "tornado": {"statsd_host"}, "uvicorn": {"statsd_host"}}  # fmt: skip
-    assert set(words["changes"]) == changes.get(worker_class, set())
+    assert set(args["changes"]) == changes.get(worker_class, set())
     assert not processes(str(lab.place))
 
 
@@ -55,7 +55,7 @@ def test_under_two_interpreters(lab: Lab, tmp_path: Path) -> None:
     other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     other.chmod(0o755)
     pythons = ("--python", f"{sys.executable},{other}", "--gunicorn", "25.3.0")
-    report = lab.report_on_versions("settings", "sync", "--only", "chdir,threads", *pythons)
+    report = lab.report_or_skip("settings", "sync", "--only", "chdir,threads", *pythons)
     for proof in lab.run.glob("raw/*/server.log"):
         assert "No module named" not in proof.read_text()
     answers = [entry["answer"]["values"] for entry in report["findings"]]
@@ -82,9 +82,9 @@ def test_a_file_is_read_line_by_line(lab: Lab) -> None:
         (1, "bind"), (2, "workers"), (3, "worker_connections"), (4, "chdir"), (5, "worker_class"),
         (6, "threads"), (7, "backlog"),
     ]  # fmt: skip
-    done = lab("report", "results", "--format", "markdown")
-    assert done.code == 0, done.err
-    assert done.out.count("| honoured |") == 4  # workers, chdir, threads and backlog, as they are
+    result = lab("report", "results", "--format", "markdown")
+    assert result.code == 0, result.err
+    assert result.out.count("| honoured |") == 4  # workers, chdir, threads and backlog, as they are
 
 
 @pytest.mark.once
@@ -121,9 +121,9 @@ def test_gunicorn_does_not_start_without_the_paths_that_are_called_needed(tmp_pa
     absent = {name: value.removesuffix("/a") for name, value in NEEDED.items()}
     for name, line in zip(NEEDED, lines, strict=True):
         path.write_text(f'bind = "127.0.0.1:0"\ncontrol_socket_disable = True\n{line}')
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=LONG_S)
-        assert done.returncode != 0, line
-        assert absent[name].encode() in done.stdout + done.stderr
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=LONG_S)
+        assert result.returncode != 0, line
+        assert absent[name].encode() in result.stdout + result.stderr
     path.write_text("".join(lines))
     assert interpreter(sys.executable, tmp_path, str(path)).absent == absent
     path.write_text('worker_tmp_dir = "."\npidfile = "a"\naccesslog = "-"\nlogconfig = ""\n')
@@ -137,12 +137,12 @@ def test_a_run_that_is_interrupted_at_once_examined_nothing(lab: Lab) -> None:
         when=lambda: list(lab.place.glob("results/*/raw/*")),
         what="its first launch begins",
     )
-    done = lab.end(process, signal.SIGINT)
-    assert done.code == 130, done.err
+    result = lab.end(process, signal.SIGINT)
+    assert result.code == 130, result.err
     if not list(lab.run.glob("raw/*/seen.json")):  # on a busy machine, a launch may have ended
-        assert "Nothing was examined yet" in done.out.splitlines()
-        assert len(done.out.splitlines()) < 10
-    assert (done.out + done.err).count("settings --resume") == 1
+        assert "Nothing was examined yet" in result.out.splitlines()
+        assert len(result.out.splitlines()) < 10
+    assert (result.out + result.err).count("settings --resume") == 1
     assert not processes(str(lab.place))
 
 
@@ -159,11 +159,11 @@ def test_an_interrupted_run_leaves_nothing_and_is_finished(lab: Lab) -> None:
         when=lambda: "sync-sockets-1" in ended(),
         what="one launch ended",
     )
-    done = lab.end(process, signal.SIGINT)
-    assert done.code == 130, done.err
+    result = lab.end(process, signal.SIGINT)
+    assert result.code == 130, result.err
     examined = {path.parent.name for path in lab.run.glob("raw/*/seen.json")}
     assert examined <= set(ended()), "it waited for what is never asked again"
     assert not processes(str(lab.place))
-    words = words_of(lab.report("settings", "--resume", str(lab.run)))
-    assert words["settings"] == words["honoured"] + len(words["ignored"]) == 3
+    args = words_of(lab.report("settings", "--resume", str(lab.run)))
+    assert args["settings"] == args["honoured"] + len(args["ignored"]) == 3
     assert ended().count("sync-sockets-1") == 1, "what had ended was made again"

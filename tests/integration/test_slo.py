@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Done, Lab, right_unless_still
+from tests.integration.conftest import CommandResult, Lab, retry_if_disturbed
 from workerlab.analysis.target import requests_needed
 from workerlab.slo import parse
 
@@ -32,23 +32,23 @@ def test_a_target_that_is_kept(lab: Lab, worker_class: str) -> None:
     """The load is long enough to show it, though the throughput was known before. Where the machine
     stood still its interval may reach below any limit: then it is loaded again."""
 
-    def met(done: Done) -> bool:
-        (cell,) = done.report["cells"]
+    def met(result: CommandResult) -> bool:
+        (cell,) = result.report["cells"]
         return set(results(cell)) == {"met"}
 
-    done = right_unless_still(
+    result = retry_if_disturbed(
         lab,
         lambda: lab("sweep", worker_class, *WORDS, "--slo", KEPT, "--fail-on-slo", *JSON),
-        lambda done: done.code == 0 and met(done),
+        lambda result: result.code == 0 and met(result),
     )
-    assert done.code == 0, done.err
-    (cell,) = done.report["cells"]
+    assert result.code == 0, result.err
+    (cell,) = result.report["cells"]
     assert results(cell) == ["met"] * 2
     assert cell["requests"] >= requests_needed(parse(KEPT)[0])
-    assert codes(done.report) == ["TargetKept"]
+    assert codes(result.report) == ["TargetKept"]
 
     run = ("report", str(lab.run))
-    assert lab.report(*run)["cells"] == done.report["cells"]
+    assert lab.report(*run)["cells"] == result.report["cells"]
     assert codes(lab.report(*run, "--slo", BROKEN)) == ["TargetNotKept"]
     assert lab(*run, "--slo", BROKEN, "--fail-on-slo").code == 4
 

@@ -26,7 +26,7 @@ TOOLS = pytest.mark.parametrize("tool", ["fast", "ab", "wrk", "h2load", "oha"])
 
 
 def of_tool(results: list[dict[str, Any]], tool: str) -> dict[str, Any]:
-    by_tool = {result["tool"]: result for result in results}
+    by_tool = {row["tool"]: row for row in results}
     if tool not in by_tool:
         pytest.skip(f"{tool} is not installed, or cannot renew connections")
     return by_tool[tool]
@@ -113,8 +113,8 @@ def test_figures_of_ab_are_those_that_it_printed(limited: Sweep) -> None:
 @pytest.mark.classes("asgi")
 def test_h2load_needs_connections_whose_end_is_announced(lab: Lab) -> None:
     """asgi closes a connection without Connection: close in its response; it keeps one as usual."""
-    words = ("asgi", "4", "--sleep", "0.1", "--rounds", "4", "--tool", "h2load")
-    closed, kept = lab.sweep(*words, "--keepalive", "off,on", code=1)
+    args = ("asgi", "4", "--sleep", "0.1", "--rounds", "4", "--tool", "h2load")
+    closed, kept = lab.sweep(*args, "--keepalive", "off,on", code=1)
     assert closed["verdict"] == "invalid"
     assert "use --keepalive on or another tool" in closed["reason"]["text"]
     assert (kept["failed"], kept["requests"]) == (0, 17)

@@ -12,7 +12,7 @@ MISSING = {"eventlet": OTHERS[2:], "asgi": OTHERS[:1]}
 
 def test_every_other_version_serves(lab: Lab, worker_class: str) -> None:
     missing = MISSING.get(worker_class, ())
-    report = lab.report_on_versions(
+    report = lab.report_or_skip(
         *("sweep", worker_class, "3", "--gunicorn", ",".join(OTHERS), "--tool", "fast"),
         *("--workers", "1", "--sleep", "0.05", "--rounds", "3"),
         code=3 if missing else 0,

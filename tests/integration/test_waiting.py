@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import LIMITED, LIMITED_N, Lab, Sweep, right_unless_still
+from tests.integration.conftest import LIMITED, LIMITED_N, Lab, Sweep, retry_if_disturbed
 
 # Of the whole. Where the tool does not name its requests, the accept queue is sampled: a busy
 # machine leaves few samples, and one of a moment between two requests counts until the next
@@ -39,7 +39,7 @@ def assert_adds_up(cell: dict[str, Any]) -> float:
 @pytest.mark.classes("sync")
 def test_sync_waits_in_the_accept_queue(limited: Sweep, tool: str) -> None:
     installed(tool)
-    (cell,) = (result for result in limited.cells if result["tool"] == tool)
+    (cell,) = (row for row in limited.cells if row["tool"] == tool)
     split, whole = cell["waiting_split_ms"], assert_adds_up(cell)
     # 8 wait; at the moment when 2 more are answered and ask again, before they are accepted, 10 do.
     # wrk first makes one more, to see whether anybody listens, and closes it
@@ -59,7 +59,7 @@ def test_sync_waits_in_the_accept_queue(limited: Sweep, tool: str) -> None:
 @ON_LINUX
 @pytest.mark.classes("gthread")
 def test_gthread_waits_inside_its_workers(closed_and_kept: Sweep) -> None:
-    (cell,) = (result for result in closed_and_kept.cells if not result["keepalive"])
+    (cell,) = (row for row in closed_and_kept.cells if not row["keepalive"])
     split, whole = cell["waiting_split_ms"], assert_adds_up(cell)
     assert split["accept_queue"] < 0.05 * whole
     assert split["in_worker"] > 0.25 * whole  # 4 slots for 6: a third, if dealt evenly
@@ -70,8 +70,8 @@ def test_gthread_waits_inside_its_workers(closed_and_kept: Sweep) -> None:
 @pytest.mark.classes("gthread")
 def test_ab_finds_the_same(lab: Lab) -> None:
     installed("ab")
-    words = ("--workers", "2", "--threads", "2", "--sleep", "1", "--rounds", "2", "--tool", "ab")
-    (cell,) = lab.sweep("gthread", "16", *words)
+    args = ("--workers", "2", "--threads", "2", "--sleep", "1", "--rounds", "2", "--tool", "ab")
+    (cell,) = lab.sweep("gthread", "16", *args)
     split, whole = cell["waiting_split_ms"], assert_adds_up(cell)
     assert split["accept_queue"] < 0.05 * whole
     assert split["in_worker"] > 0.5 * whole  # 4 slots for 16: three quarters, if dealt evenly
@@ -83,7 +83,7 @@ def test_ab_finds_the_same(lab: Lab) -> None:
 @pytest.mark.classes("sync", "gthread", "gevent", "eventlet")
 def test_nothing_is_left_unexplained(limited: Sweep, tool: str) -> None:
     installed(tool)
-    (cell,) = (result for result in limited.cells if result["tool"] == tool)
+    (cell,) = (row for row in limited.cells if row["tool"] == tool)
     split = cell["waiting_split_ms"]
     assert abs(split["unattributed"]) < UNEXPLAINED[tool] * assert_adds_up(cell), split
     assert None not in split.values()
@@ -109,8 +109,8 @@ def test_ab_survives_a_full_queue(lab: Lab) -> None:
     for keep the workers waiting in vain, here for five seconds instead of Gunicorn's thirty."""
     installed("ab")
     (lab.place / "brisk.py").write_text("timeout = 5\n")
-    words = ("--backlog", "2", "--tool", "ab", "--config", str(lab.place / "brisk.py"))
-    (cell,) = lab.sweep("sync", "16", *FULL, *words)
+    args = ("--backlog", "2", "--tool", "ab", "--config", str(lab.place / "brisk.py"))
+    (cell,) = lab.sweep("sync", "16", *FULL, *args)
     assert cell["verdict"] == "saturated"
     assert cell["kernel"]["syn_retransmits"] > 0
     assert cell["failed"] == sum(cell["errors"].values())
@@ -122,15 +122,15 @@ def test_kept_connections_are_predicted_by_their_split(lab: Lab) -> None:
     """What a worker's threads can serve of its own, and no more."""
     installed("wrk")
     # Dealt unevenly, 10 leave slots idle
-    words = ("10", "--workers", "2", "--threads", "4", "--sleep", "2", "--rounds", "2")
+    args = ("10", "--workers", "2", "--threads", "4", "--sleep", "2", "--rounds", "2")
 
     def working(cell: dict[str, Any]) -> int:
         return sum(min(held, 4) for held in cell["connections_per_worker"].values())
 
     # A busy machine takes some of what the law allows; one that stood still takes more
-    cells = right_unless_still(
+    cells = retry_if_disturbed(
         lab,
-        lambda: lab.sweep("gthread", *words, "--keepalive", "on", "--tool", "wrk,fast"),
+        lambda: lab.sweep("gthread", *args, "--keepalive", "on", "--tool", "wrk,fast"),
         lambda cells: all(cell["throughput_rps"] > 0.5 * working(cell) / 2 for cell in cells),
     )
     assert len(cells) == 2
@@ -147,12 +147,12 @@ def test_kept_connections_are_predicted_by_their_split(lab: Lab) -> None:
 BLOCKING = ("6", "--workers", "2", "--sleep", "0.3", "--rounds", "2", "--tool", "fast")
 
 
-def assert_called_blocked(lab: Lab, *words: str) -> None:
+def assert_called_blocked(lab: Lab, *args: str) -> None:
     """One request per worker at a time."""
 
-    (cell,) = right_unless_still(
+    (cell,) = retry_if_disturbed(
         lab,
-        lambda: lab.sweep(*words),
+        lambda: lab.sweep(*args),
         lambda cells: cells[0]["diagnosis"]["code"] == "BlockedLoop",
     )
     assert cell["diagnosis"]["code"] == "BlockedLoop"
@@ -167,13 +167,13 @@ def test_a_blocked_loop_is_called_one(lab: Lab, worker_class: str) -> None:
 @pytest.mark.classes("gevent")
 def test_late_patching_is_called_so(lab: Lab) -> None:
     (lab.place / "preload.py").write_text("preload_app = True\n")
-    words = ("--app", "@imported_sleep", "--config", str(lab.place / "preload.py"))
-    assert_called_blocked(lab, "gevent", *BLOCKING, *words)
+    args = ("--app", "@imported_sleep", "--config", str(lab.place / "preload.py"))
+    assert_called_blocked(lab, "gevent", *BLOCKING, *args)
 
 
 @pytest.mark.classes("gevent", "eventlet")
 def test_an_imported_sleep_is_no_trap_without_preloading(lab: Lab, worker_class: str) -> None:
-    (cell,) = right_unless_still(
+    (cell,) = retry_if_disturbed(
         lab,
         lambda: lab.sweep(worker_class, *BLOCKING, "--app", "@imported_sleep"),
         lambda cells: cells[0]["slots_measured"] == 6,

@@ -1,4 +1,4 @@
-"""Whose limit it is, on real servers: ceilings, and the experiment itself."""
+"""Ceilings of load tools and the experiment `bottleneck`, on real servers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.integration.conftest import (
     LONG_S,
-    Done,
+    CommandResult,
     Lab,
     fake_program,
-    loaded,
-    right_unless_still,
+    retry_if_disturbed,
+    run_null_trial,
 )
 from workerlab import run_store as store
 from workerlab.analysis.facts import Facts
@@ -44,66 +43,62 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "workerlab" / "ceilings.json"
 
 
-# A library's, which the app comes near on any machine
+# Slow enough for the app to come near its ceiling on any machine
 TOOL = "coroutines"
 KEY = CeilingKey(TOOL, keepalive=False, processes=1, connections=16)
 
 
-def swept(lab: Lab, worker_class: str, cache: Path, *words: str) -> Any:
-    """A small sweep of an app that does nothing. Its load lasts a tenth of a second, in which the
-    cell may be invalid on a busy machine (exit code 1): ceilings do not depend on that."""
+def sweep_idle_app(lab: Lab, worker_class: str, cache: Path) -> CommandResult:
+    """A sweep of an app that does nothing. Its load lasts a tenth of a second: on a busy machine
+    the cell may be invalid (exit code 1), which does not affect ceilings."""
     lab.env["XDG_CACHE_HOME"] = str(cache.parents[1])
-    done = lab("sweep", worker_class, "4", "--workers", "2", "--sleep", "0", "--rounds", "50",
-               "--tool", TOOL, "--format", "json", *words)  # fmt: skip
-    invalid = [cell["reason"] for cell in done.report["cells"] if cell["verdict"] == "invalid"]
-    assert done.code == bool(invalid), (invalid, done.err)
-    return done
+    result = lab("sweep", worker_class, "4", "--workers", "2", "--sleep", "0", "--rounds", "50",
+                 "--tool", TOOL, "--format", "json")  # fmt: skip
+    invalid = [cell["reason"] for cell in result.report["cells"] if cell["verdict"] == "invalid"]
+    assert result.code == bool(invalid), (invalid, result.err)
+    return result
 
 
-def came_near(cell: dict[str, Any]) -> bool:
-    """Whether the app came near what the tool does on any machine: not where this one was too busy
-    or stood still, nor where its cell is invalid."""
-    rps = cell["throughput_rps"] or 0.0
-    return calibration.is_near_limit(KEY, {KEY: rps})
-
-
-def test_a_sweep_measures_its_tools_ceiling_once(lab: Lab, worker_class: str, cache: Path) -> None:
+def test_a_sweep_measures_the_ceiling_of_its_tool_once(
+    lab: Lab, worker_class: str, cache: Path
+) -> None:
     for _ in range(5):
-        first = swept(lab, worker_class, cache)
-        if came_near(first.report["cells"][0]):
+        first = sweep_idle_app(lab, worker_class, cache)
+        rps = first.report["cells"][0]["throughput_rps"] or 0.0  # none if the cell is invalid
+        if calibration.is_near_limit(KEY, {KEY: rps}):
             break
     else:
         pytest.skip("the app came near no limit in any of 5 loads: the machine is too busy")
     assert f"measuring the highest rate of {TOOL}, 16 connections" in first.err
     environment = first.report["environment"]
-    if missing := environment["ceilings_missing"]:  # whoever tests beside us keeps the cores busy
-        why = missing[f"{TOOL}, 16 connections"]
-        assert "other programs used" in why or "was paused" in why
+    if missing := environment["ceilings_missing"]:  # other tests keep the cores busy
+        reason = missing[f"{TOOL}, 16 connections"]
+        assert "other programs used" in reason or "was paused" in reason
         assert not cache.exists()
         return
     (ceiling,) = environment["ceilings"]
     assert ceiling["tool"] == TOOL
     assert ceiling["rps"] > 0
-    again = swept(lab, worker_class, cache)
-    assert "measuring" not in again.err
-    assert again.report["environment"]["ceilings"] == [ceiling]
+    second = sweep_idle_app(lab, worker_class, cache)
+    assert "measuring" not in second.err
+    assert second.report["environment"]["ceilings"] == [ceiling]
 
 
-def test_processes_of_the_tool_are_an_axis(lab: Lab, worker_class: str) -> None:
+def test_the_number_of_tool_processes_is_an_axis(lab: Lab, worker_class: str) -> None:
     cells = lab.sweep(
         *(worker_class, "4", "--workers", "2", "--sleep", "0.5", "--tool", "fast"),
         *("--rounds", "5", "--tool-processes", "1,2"),
     )
     assert [cell["tool_processes"] for cell in cells] == [1, 2]
     assert not any(cell["generator_bound"] for cell in cells)
-    assert "measuring" not in lab.last.err  # a server that sleeps is nobody's limit
+    assert "measuring" not in lab.last.err  # an app that sleeps never reaches the ceiling
 
 
-def test_a_ceiling_that_cannot_be_had_is_missing_and_says_why(
+def test_a_ceiling_that_cannot_be_measured_is_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with fake_program(tmp_path, "ab", "#!/bin/sh\necho nonsense\n") as place:
-        monkeypatch.setenv("PATH", str(place), prepend=":")
+    with fake_program(tmp_path, "ab", "#!/bin/sh\necho nonsense\n") as fakes:
+        monkeypatch.setenv("PATH", str(fakes), prepend=":")
         key = CeilingKey("ab", keepalive=False, processes=1, connections=4)
         ceiling = calibration.measure(key, tmp_path / "calibration")
     assert isinstance(ceiling, str)
@@ -113,7 +108,7 @@ def test_a_ceiling_that_cannot_be_had_is_missing_and_says_why(
 # --- the experiment -------------------------------------------------------------------------
 
 
-def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
+def test_a_resumed_run_reaches_a_verdict(lab: Lab, cache: Path) -> None:
     lab.env["XDG_CACHE_HOME"] = str(cache.parents[1])
     first = lab.at_work(
         *("bottleneck", "--quick"),
@@ -126,17 +121,17 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     assert " not finished" in stopped.out
     assert "--resume" not in stopped.out
     directory = lab.run
-    smaller = made_smaller(directory)
+    smaller = shrink_run(directory)
 
-    def resume() -> Done:
+    def resume() -> CommandResult:
         store.create(directory, smaller.plan, smaller.environment)
         return lab("bottleneck", "--resume", str(directory), "--format", "json")
 
-    # Of two seconds in which the machine stood still too little may be left
-    done = right_unless_still(lab, resume, lambda done: done.code == 0)
-    assert done.code == 0, (done.err, done.report["findings"], done.report["notes"])
-    assert "measuring" not in done.err  # a server that sleeps is nobody's limit
-    report = done.report
+    # A pause of the machine may leave too little of a load of two seconds
+    result = retry_if_disturbed(lab, resume, lambda result: result.code == 0)
+    assert result.code == 0, (result.err, result.report["findings"], result.report["notes"])
+    assert "measuring" not in result.err  # an app that sleeps never reaches the ceiling
+    report = result.report
     assert report["kind"] == "bottleneck"
     verdict = report["findings"][0]
     assert verdict["question"] == BottleneckVerdict.question
@@ -150,16 +145,16 @@ def test_it_ends_in_a_verdict_and_can_be_resumed(lab: Lab, cache: Path) -> None:
     assert lab.report("report", str(lab.run)) == report
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="TCP states are seen on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="TCP states are observed on Linux")
 @pytest.mark.parametrize("tool", ["fast", "locust"])
-def test_connections_that_the_server_closes_are_a_phase_in_mid_load(
+def test_connections_closed_by_the_server_are_a_phase_of_the_load(
     tmp_path: Path, tool: str
 ) -> None:
     if missing := why_unavailable(tool):
         pytest.skip(missing)
     null = NullServer(delay_s=(0.1, 0.1), requests_per_connection=15)
     load = Load(8, 8, 6.0, LONG_S, keepalive=True, ramp_s=1.0, timed=True, same_body=True)
-    data = loaded(null_cell("phases", null, tool, load), tmp_path)
+    data = run_null_trial(null_cell("phases", null, tool, load), tmp_path)
     if data.observations.pauses:
         pytest.skip("the machine stood still")
     assert isinstance(data.facts, Facts)
@@ -172,12 +167,12 @@ def test_connections_that_the_server_closes_are_a_phase_in_mid_load(
     assert churn["p50_s"] >= 0.1
 
 
-def made_smaller(directory: Path) -> store.Run:
-    """The same run with fewer users, on an app that sleeps: it keeps no core busy. Its directory is
-    gone."""
-    whole = store.load(directory)
+def shrink_run(directory: Path) -> store.Run:
+    """Removes the directory. Returns the run with fewer users, on an app that sleeps and keeps no
+    core busy."""
+    run = store.load(directory)
     cells = []
-    for cell in whole.plan.cells:
+    for cell in run.plan.cells:
         if cell.load is not None:  # on the server that closes connections
             load = replace(cell.load, concurrency=8, ramp_s=1.0, duration_s=6.0)
             cells.append(replace(cell, concurrency=8, load=load))
@@ -187,5 +182,5 @@ def made_smaller(directory: Path) -> store.Run:
             server = replace(cell.server, app=app)
             cells.append(replace(cell, server=server, concurrency=cell.concurrency // 40))
     shutil.rmtree(directory)
-    plan = replace(whole.plan, cells=tuple(cells), trials=1, duration_s=2.0)
-    return replace(whole, plan=plan)
+    plan = replace(run.plan, cells=tuple(cells), trials=1, duration_s=2.0)
+    return replace(run, plan=plan)

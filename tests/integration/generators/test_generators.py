@@ -1,7 +1,7 @@
-"""Generators that leave HTTP to a library, and Locust, against real servers: what they count is
-what the server saw, and whatever it does to them has a name and an end.
+"""Generators built on an HTTP library, and Locust, against real servers: their counts match the
+server's, and each fault is named.
 
-To start one costs more than what it sends: each test asks for several things at once.
+Starting a generator costs more than its load, so each test checks several properties.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from msgspec.structs import replace
 
 from tests.builders import http
-from tests.builders.null import serving as serving_null
-from tests.builders.processes import default_signals, running
+from tests.builders.null import serving as serve_null
+from tests.builders.processes import Process, default_signals, running
 from tests.integration.conftest import LONG_S, until
 from workerlab.errors import ParseError
 from workerlab.load.registry import TOOLS
@@ -53,27 +54,25 @@ FORKING = ("processes", "processes-coroutines")
 
 @pytest.fixture(params=PACKAGES)
 def name(request: pytest.FixtureRequest) -> str:
-    """Not imported: Locust would patch the standard library, here."""
+    """Looks packages up without importing them: Locust patches the standard library."""
     package = PACKAGES[request.param]
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{request.param} needs {package}")
     return str(request.param)
 
 
-def by_each(*names: str) -> pytest.MarkDecorator:
-    """By these generators alone."""
+def generators(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", names, indirect=True)
 
 
 def a_load(**changes: object) -> Load:
-    plain = Load(concurrency=4, requests=41, duration_s=1.0, deadline_s=LONG_S)
-    return replace(plain, **changes)
+    return replace(Load(concurrency=4, requests=41, duration_s=1.0, deadline_s=LONG_S), **changes)
 
 
 def start(name: str, load: Load, url: str, place: Path, files: int = 0) -> subprocess.Popen[str]:
-    """`files`: how many it may open; 0: as many as here."""
+    """`files`: the limit of open files; 0: unchanged."""
 
-    def begin() -> None:
+    def prepare() -> None:
         default_signals()
         if files:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
@@ -91,48 +90,48 @@ def start(name: str, load: Load, url: str, place: Path, files: int = 0) -> subpr
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=begin,
+        preexec_fn=prepare,
     )
 
 
 def run(name: str, load: Load, url: str, place: Path, files: int = 0) -> Measurement:
     process = start(name, load, url, place, files)
     out, err = process.communicate(timeout=2 * LONG_S)
-    wanted = TOOLS[name].OUTPUT_FILES
-    files_written = {file: (place / file).read_text() for file in wanted if (place / file).exists()}
+    names = [file for file in TOOLS[name].OUTPUT_FILES if (place / file).exists()]
+    files_written = {file: (place / file).read_text() for file in names}
     return TOOLS[name].parse(Output(out, err, process.returncode, files_written))
 
 
 @dataclass
 class Served:
-    """What the null server has counted, once it has ended."""
+    """The final counts of the null server."""
 
     requests: int
     connections: int
 
 
-def against(name: str, load: Load, place: Path, what: NullServer) -> tuple[Measurement, Served]:
-    with serving_null(place, what) as server:
-        measured = run(name, load, server.url, place / "tool")
+def run_on_null(name: str, load: Load, place: Path, null: NullServer) -> tuple[Measurement, Served]:
+    with serve_null(place, null) as server:
+        measurement = run(name, load, server.url, place / "tool")
     report = json.loads((place / COUNTS).read_text())
-    return measured, Served(report["requests"], report["connections"])
+    return measurement, Served(report["requests"], report["connections"])
 
 
-@by_each("locust")
-def test_the_version_stored_is_what_locust_prints(name: str) -> None:
-    """Though it is not asked: that takes as long as a short load."""
+@generators("locust")
+def test_the_stored_version_is_the_one_that_locust_prints(name: str) -> None:
+    """The lab reads it from the package: running Locust takes as long as a short load."""
     argv = (sys.executable, "-I", "-m", "locust", "--version")
     printed = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
     assert tool_version(TOOLS[name].VERSION_ARGV) == printed.splitlines()[0].strip()
 
 
-# --- what it counts -----------------------------------------------------------------------
+# --- counts -------------------------------------------------------------------------------
 
 
-def test_the_server_saw_what_is_counted(name: str, tmp_path: Path) -> None:
-    """Answers that take their time, each on a connection of its own."""
+def test_counts_match_those_of_the_server(name: str, tmp_path: Path) -> None:
+    """Delayed responses, each on a new connection."""
     null = NullServer(body_bytes=300_000, delay_s=(0.05, 0.1))
-    measured, served = against(name, a_load(same_body=True), tmp_path, null)
+    measured, served = run_on_null(name, a_load(same_body=True), tmp_path, null)
     assert (measured.failed, measured.errors) == (0, {})
     assert measured.requests == measured.sent == served.requests == served.connections
     assert measured.connections in (None, served.connections)
@@ -145,9 +144,9 @@ def test_the_server_saw_what_is_counted(name: str, tmp_path: Path) -> None:
     assert measured.body_sha256 == (None if name in COUNTING else hashlib.sha256(page).hexdigest())
 
 
-def test_connections_are_kept_for_a_time(name: str, tmp_path: Path) -> None:
-    """A time instead of a number; a request with a body and headers; what all processes saw is the
-    same, and empty."""
+def test_timed_loads_reuse_connections(name: str, tmp_path: Path) -> None:
+    """Requests with a body and headers, from several processes if possible; the responses are
+    empty."""
     (tmp_path / "body").write_bytes(b"some \xff\x00 bytes")
     load = a_load(
         keepalive=True,
@@ -165,10 +164,10 @@ def test_connections_are_kept_for_a_time(name: str, tmp_path: Path) -> None:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         requests.append((handler.command, handler.headers["X-A"], body))
         connections.add(handler.client_address)
-        time.sleep(0.1)  # there is nothing to learn from many
+        time.sleep(0.1)  # a few requests suffice
         return 200, b""
 
-    for duration_s in (1.0, 4.0, 16.0):  # a busy machine may let a process begin at the end of it
+    for duration_s in (1.0, 4.0, 16.0):  # on a busy machine a process may start late
         requests.clear()
         connections.clear()
         place = tmp_path / f"tool-{duration_s}"
@@ -184,129 +183,125 @@ def test_connections_are_kept_for_a_time(name: str, tmp_path: Path) -> None:
             break
     assert len(requests) > 4
     assert set(requests) == {("POST", "b c", b"some \xff\x00 bytes")}
-    # Whoever is quick may leave nothing to send for the others
+    # Fast users may leave no requests for the others
     assert 1 <= len(connections) <= 4
     assert measured.connections in (None, len(connections))
     assert measured.body_sha256 == (None if name in COUNTING else hashlib.sha256(b"").hexdigest())
 
 
-@by_each(*COUNTING)
-def test_a_kept_connection_that_was_closed_is_made_again(name: str, tmp_path: Path) -> None:
-    with one_request_each(lambda: OK) as url:
+@generators(*COUNTING)
+def test_a_connection_closed_by_the_server_is_replaced(name: str, tmp_path: Path) -> None:
+    with one_request_per_connection(lambda: OK) as url:
         measured = run(name, a_load(keepalive=True), url, tmp_path / "tool")
     assert (measured.requests, measured.errors, measured.connections) == (41, {}, 41)
 
 
-# --- what may go wrong --------------------------------------------------------------------
+# --- faults -------------------------------------------------------------------------------
 
 
-def test_every_fault_has_its_name(name: str, tmp_path: Path) -> None:
-    """One after the other, each for a while; then nothing is answered any more."""
-    asks_again = name == "locust-fast"  # its client, up to 12 times, unseen, where no byte comes
-    faults = [fault for fault in FAULTS for _ in range(60 if asks_again else 8)]
+def test_each_fault_is_named(name: str, tmp_path: Path) -> None:
+    """Each fault several times in turn; then the server stops responding."""
+    # Its client repeats a request without a response up to 12 times, unseen by the generator
+    repeats_requests = name == "locust-fast"
+    faults = [fault for fault in FAULTS for _ in range(60 if repeats_requests else 8)]
     expected = {**Counter(FAULTS[fault] for fault in faults), "timeout": 4}
     load = a_load(keepalive=True, requests=len(faults) + 4)
-    for end_s in (6.0, 12.0, 48.0):  # on a busy machine it may be over before each has been read
-        given_s = list[float]()
+    for end_s in (6.0, 12.0, 48.0):  # on a busy machine the load may end before the last fault
+        fault_times_s = list[float]()
         timed = replace(load, duration_s=end_s - 2, deadline_s=end_s)
-        began_s = time.monotonic()
-        with one_request_each(partial(next_fault, faults, given_s)) as url:
+        start_s = time.monotonic()
+        with one_request_per_connection(partial(next_fault, faults, fault_times_s)) as url:
             measured = run(name, timed, url, tmp_path / f"tool-{end_s}")
-        if len(given_s) == len(faults) and given_s[-1] - began_s < end_s - STILL_S:
+        if len(fault_times_s) == len(faults) and fault_times_s[-1] < start_s + end_s - MAX_PAUSE_S:
             break
-    assert len(given_s) == len(faults)
+    assert len(fault_times_s) == len(faults)
     assert measured.errors.keys() == expected.keys()
     assert measured.failed == measured.sent == sum(measured.errors.values())
-    if not asks_again:
+    if not repeats_requests:
         assert measured.errors == expected
     assert measured.requests == measured.errors["non_2xx"]
     assert measured.rps == 0
 
 
-STILL_S = 3.0  # that a machine may stand still between an answer and its reader
+MAX_PAUSE_S = 3.0  # of the machine, between a response and its reader
 
 
-def next_fault(faults: list[bytes], given_s: list[float]) -> bytes | None:
-    """`given_s`: when each was, also this one."""
-    if len(given_s) == len(faults):
+def next_fault(faults: list[bytes], fault_times_s: list[float]) -> bytes | None:
+    """Appends the time of this fault to `fault_times_s`."""
+    if len(fault_times_s) == len(faults):
         return None
-    given_s.append(time.monotonic())
-    return faults[len(given_s) - 1]
+    fault_times_s.append(time.monotonic())
+    return faults[len(fault_times_s) - 1]
 
 
-def test_nobody_listens(name: str, tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))  # and never listens
-        url = f"http://127.0.0.1:{probe.getsockname()[1]}/"
+def test_a_port_without_a_listener_refuses_connections(name: str, tmp_path: Path) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}/"
         measured = run(name, a_load(duration_s=0.2), url, tmp_path / "tool")
     assert set(measured.errors) == {"refused"}
     assert measured.failed == measured.sent
 
 
-@by_each("threads", "coroutines")
-def test_no_files_are_left(name: str, tmp_path: Path) -> None:
+@generators("threads", "coroutines")
+def test_the_limit_of_open_files_is_an_error(name: str, tmp_path: Path) -> None:
     load = a_load(concurrency=100, requests=200, keepalive=True)
-    with serving_null(tmp_path, NullServer(delay_s=(0.2, 0.3))) as server:
+    with serve_null(tmp_path, NullServer(delay_s=(0.2, 0.3))) as server:
         measured = run(name, load, server.url, tmp_path / "tool", files=60)
     assert measured.errors["no_files"] > 0
     assert measured.requests + measured.failed == measured.sent == 200
 
 
-def test_another_body_and_another_status_are_failures(name: str, tmp_path: Path) -> None:
-    """All on one connection. The first body is the measure; an answer with another status is
-    compared with nothing."""
-    for duration_s in (1.0, 4.0, 16.0):  # a machine that stands still leaves few requests
+def test_a_different_body_or_status_is_a_failure(name: str, tmp_path: Path) -> None:
+    """All on one connection. Bodies are compared with the first one, except those of responses
+    with an unexpected status."""
+    for duration_s in (1.0, 4.0, 16.0):  # a pause of the machine may leave few requests
         order = itertools.chain(
             [(201, b"a")], itertools.cycle([(201, b"b"), (200, b"a"), (200, b"b")])
         )
-        given = list[tuple[int, bytes]]()
-
+        responses = list[tuple[int, bytes]]()
         load = a_load(keepalive=True, same_body=True, expect_status=201, concurrency=1)
         timed = replace(load, duration_s=duration_s)
-        with serving(partial(next_of, order, given), keepalive=True) as url:
+        with serving(partial(next_response, order, responses), keepalive=True) as url:
             measured = run(name, timed, url, tmp_path / f"tool-{duration_s}")
-        if len(given) > 4:
+        if len(responses) > 4:
             break
-    assert measured.requests == measured.sent == len(given) > 4
-    of_status = sum(status == 200 for status, _ in given)
-    assert measured.errors == {"status": of_status, "body": given.count((201, b"b"))}
+    assert measured.requests == measured.sent == len(responses) > 4
+    unexpected = sum(status == 200 for status, _ in responses)
+    assert measured.errors == {"status": unexpected, "body": responses.count((201, b"b"))}
     assert measured.body_sha256 is None
     assert measured.connections in (None, 1)
 
 
-def next_of(
-    order: Iterator[tuple[int, bytes]], given: list[tuple[int, bytes]], _: object
+def next_response(
+    order: Iterator[tuple[int, bytes]], responses: list[tuple[int, bytes]], _: object
 ) -> tuple[int, bytes]:
-    """`given`: all until now, also this one."""
-    given.append(next(order))
+    """Appends this response to `responses`."""
+    responses.append(next(order))
     time.sleep(0.01)
-    return given[-1]
+    return responses[-1]
 
 
-# --- how it ends --------------------------------------------------------------------------
+# --- its end ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-@by_each(*FORKING)
-def test_nothing_outlives_it(name: str, number: signal.Signals, tmp_path: Path) -> None:
+@generators(*FORKING)
+def test_no_process_survives_a_killed_generator(
+    name: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    def remaining() -> list[Process]:
+        processes = running(f"X-Place: {tmp_path}")
+        return [process for process in processes if "null-server" not in str(process.words)]
+
     load = a_load(headers=(("X-Place", str(tmp_path)),))
-    with serving_null(tmp_path, NullServer(fault="stall")) as server:
+    with serve_null(tmp_path, NullServer(fault="stall")) as server:
         process = start(name, load, server.url, tmp_path / "tool")
-        most = {"processes": 4}.get(name, 1)
-        until(lambda: len(generators(tmp_path)) > most, "its processes are there")
+        until(lambda: len(remaining()) > {"processes": 4}.get(name, 1), "its processes run")
         os.kill(process.pid, number)
         process.communicate(timeout=LONG_S)
         assert process.returncode != 0
-        until(lambda: not generators(tmp_path), "no process of it is left")
-
-
-def generators(place: Path) -> list[int]:
-    processes_of_place = running(f"X-Place: {place}")
-    return [
-        process.pid
-        for process in processes_of_place
-        if not any("null-server" in word for word in process.words)
-    ]
+        until(lambda: not remaining(), "none of its processes is left")
 
 
 # --- small servers ------------------------------------------------------------------------
@@ -314,30 +309,31 @@ def generators(place: Path) -> list[int]:
 
 @contextmanager
 def serving(
-    answer: Callable[[http.Handler], tuple[int, bytes]],
-    keepalive: bool = False,
+    answer: Callable[[http.Handler], tuple[int, bytes]], keepalive: bool = False
 ) -> Iterator[str]:
-    """A server whose answers are what `answer` returns: status and body."""
+    """A server that responds with the status and body that `answer` returns."""
 
-    class Answering(http.Handler):
-        wbufsize = -1  # head and body leave together
+    class Handler(http.Handler):
+        wbufsize = -1  # sends head and body together
 
         def answer(self) -> None:
             self.respond(*answer(self), **({} if keepalive else {"Connection": "close"}))
 
-    with http.serving(Answering) as server:
+    with http.serving(Handler) as server:
         yield f"http://127.0.0.1:{server.server_port}/"
 
 
-# --- at a rate ----------------------------------------------------------------------------
+# --- rates --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "processes"), [("locust", 1), ("locust-fast", 2)], indirect=["name"]
 )
-def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_path: Path) -> None:
-    """The k-th request comes after the k-th moment, whichever process sends it, and the lag says by
-    how much at least."""
+def test_locust_sends_no_request_before_it_is_due(
+    name: str, processes: int, tmp_path: Path
+) -> None:
+    """The k-th request arrives after the k-th due time, whichever process sends it. The reported
+    lag is at most the measured one."""
     arrived = list[int]()
 
     def answer(handler: http.Handler) -> tuple[int, bytes]:
@@ -345,9 +341,9 @@ def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_
         time.sleep(0.05)
         return 200, b""
 
-    kept = {"rate_rps": 40.0, "arrivals": "poisson", "schedule": 30_001, "duration_s": 2.0}
-    load = a_load(concurrency=40, processes=processes, **kept)
-    for number in range(5):  # a machine that stands still all the time sends nothing
+    poisson = {"rate_rps": 40.0, "arrivals": "poisson", "schedule": 30_001, "duration_s": 2.0}
+    load = a_load(concurrency=40, processes=processes, **poisson)
+    for number in range(5):  # during a pause of the machine nothing is sent
         arrived.clear()
         with serving(answer) as url:
             measured = run(name, load, url, tmp_path / f"tool-{number}")
@@ -358,31 +354,31 @@ def test_locust_sends_what_is_due_and_not_before(name: str, processes: int, tmp_
     assert (measured.sent or 0) + (measured.unsent or 0) == len(due)
     assert measured.sent == measured.requests == len(arrived)
     assert measured.origin_ns is not None
-    later = [
+    lags_ns = [
         at - measured.origin_ns - due_ns for at, due_ns in zip(sorted(arrived), due, strict=False)
     ]
-    assert min(later) >= 0
-    assert measured.lag.mean <= sum(later) / len(later) / 1e9
+    assert min(lags_ns) >= 0
+    assert measured.lag.mean <= fmean(lags_ns) / 1e9
     assert measured.response.p50 >= 0.05 * 0.99
 
 
-@by_each("locust-fast")  # the other client has the same users
-def test_what_no_user_of_locust_is_free_for_waits_and_is_timed_from_when_it_was_due(
+@generators("locust-fast")  # the other client has the same users
+def test_requests_that_wait_for_a_user_of_locust_are_timed_from_when_they_were_due(
     name: str, tmp_path: Path
 ) -> None:
-    """Two users, 0.1 s an answer: 20 of 60 requests a second."""
+    """Two users and 0.1 s per response allow 20 of 60 requests/s."""
     load = a_load(concurrency=2, rate_rps=60.0, duration_s=2.0)
-    for number in range(5):  # a machine that stands still lets them send less
+    for number in range(5):  # a pause of the machine leaves fewer requests
         place = tmp_path / str(number)
         place.mkdir()
-        measured, served = against(name, load, place, NullServer(delay_s=(0.1, 0.1)))
+        measured, served = run_on_null(name, load, place, NullServer(delay_s=(0.1, 0.1)))
         if served.requests > 20:
             break
     assert served.requests > 20
     assert measured.sent + (measured.unsent or 0) == 120
     assert measured.sent == measured.requests == served.requests
     assert measured.sent <= 2 * 2.0 / 0.1 + 2
-    # Before the last that was sent, each user had waited for all others of its own
+    # Before the last request was sent, each user had waited for all its earlier ones
     last = measured.sent - 1
     assert measured.lag.max >= 0.99 * (last // 2 * 0.1 - last / 60) >= 0.6
     assert measured.response.max >= measured.lag.max
@@ -402,17 +398,17 @@ FAULTS = {
 
 
 @contextmanager
-def one_request_each(answer: Callable[[], bytes | None]) -> Iterator[str]:
-    """A server that closes a connection after its first request and what `answer` returns, and does
-    not say so before; RESET: by a reset. None: it never answers, nor closes."""
+def one_request_per_connection(answer: Callable[[], bytes | None]) -> Iterator[str]:
+    """A server that sends what `answer` returns and closes the connection, without announcing it;
+    RESET: resets it. None: neither responds nor closes."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        over = threading.Event()
+        stopping = threading.Event()
 
         def serve() -> None:
             while True:
                 client, _ = listening.accept()
-                if over.is_set():
+                if stopping.is_set():
                     client.close()
                     return
                 if not _read_head(client):
@@ -420,20 +416,21 @@ def one_request_each(answer: Callable[[], bytes | None]) -> Iterator[str]:
                 elif (data := answer()) is None:
                     stack.callback(client.close)
                 else:
-                    _end(client, data)
+                    _send_and_close(client, data)
 
         thread = threading.Thread(target=serve)
         thread.start()
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
         finally:
-            over.set()
+            stopping.set()
             socket.create_connection(listening.getsockname()).close()
             thread.join()
 
 
 def _read_head(client: socket.socket) -> bool:
-    """Whole, or closing would reset the connection; False where its client has gone."""
+    """Reads the whole head, or closing would reset the connection. False: the client has closed
+    it."""
     head = b""
     with suppress(OSError):
         while not head.endswith(b"\r\n\r\n") and (data := client.recv(65536)):
@@ -441,7 +438,7 @@ def _read_head(client: socket.socket) -> bool:
     return head.endswith(b"\r\n\r\n")
 
 
-def _end(client: socket.socket, data: bytes) -> None:
+def _send_and_close(client: socket.socket, data: bytes) -> None:
     with client:
         if data == RESET:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

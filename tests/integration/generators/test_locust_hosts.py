@@ -1,5 +1,4 @@
-"""Load from several hosts. To the network they are real ones: namespaces that share nothing but a
-bridge, which stands in a namespace of its own."""
+"""Load from several hosts: network namespaces connected only by a bridge in another namespace."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ from workerlab.server.null_server import PROGRAM
 NAMES = ("master", "server", "one", "two")
 
 
-def why_not() -> str:
-    """Why this machine cannot have hosts of its own; nothing if it can."""
+def why_unavailable() -> str:
+    """Why this machine cannot create hosts; empty if it can."""
     if sys.platform != "linux" or not shutil.which("ip"):
         return "network namespaces need Linux and iproute2"
     if os.geteuid() != 0:
@@ -40,21 +39,21 @@ def why_not() -> str:
     if importlib.util.find_spec("locust") is None:
         return "needs locust"
     name = f"wl{secrets.token_hex(3)}"
-    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    added = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
     subprocess.run(["ip", "netns", "del", name], capture_output=True)
-    return tried.stderr.strip()
+    return added.stderr.strip()
 
 
-pytestmark = pytest.mark.skipif(bool(why := why_not()), reason=why or "-")
+pytestmark = pytest.mark.skipif(bool(reason := why_unavailable()), reason=reason or "-")
 
 
 @dataclass
 class Host:
-    """A network namespace with one address, and the processes that were started there."""
+    """A network namespace with one address, and the processes started there."""
 
     namespace: str
     address: str
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, argv: Sequence[str], place: Path, **env: str) -> subprocess.Popen[str]:
         place.mkdir(exist_ok=True)
@@ -69,179 +68,159 @@ class Host:
             start_new_session=True,
             preexec_fn=default_signals,
         )
-        self.started.append(process)
+        self.processes.append(process)
         return process
 
     def stop(self) -> None:
-        for process in self.started:
+        for process in self.processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def ip(*args: str) -> None:
+    subprocess.run(["ip", *args], check=True, capture_output=True)
 
 
 @pytest.fixture
 def hosts() -> Iterator[dict[str, Host]]:
-    mark = f"wl{secrets.token_hex(3)}"
+    prefix = f"wl{secrets.token_hex(3)}"
     with ExitStack() as stack:
 
         def namespace(name: str) -> str:
-            ip("netns", "add", f"{mark}-{name}")
-            stack.callback(ip, "netns", "del", f"{mark}-{name}")
-            ip("-n", f"{mark}-{name}", "link", "set", "lo", "up")
-            return f"{mark}-{name}"
+            ip("netns", "add", f"{prefix}-{name}")
+            stack.callback(ip, "netns", "del", f"{prefix}-{name}")
+            ip("-n", f"{prefix}-{name}", "link", "set", "lo", "up")
+            return f"{prefix}-{name}"
 
         bridge = namespace("bridge")
         ip("-n", bridge, "link", "add", "br0", "type", "bridge")
         ip("-n", bridge, "link", "set", "br0", "up")
-        processes = {}
+        by_name = {}
         for number, name in enumerate(NAMES, 1):
             host = Host(namespace(name), f"10.213.77.{number}")
             stack.callback(host.stop)
-            near, far = f"to-{name}", ("peer", "name", "eth0", "netns", host.namespace)
-            ip("-n", bridge, "link", "add", "name", near, "type", "veth", *far)
-            ip("-n", bridge, "link", "set", "dev", near, "master", "br0", "up")
+            port, peer = f"to-{name}", ("peer", "name", "eth0", "netns", host.namespace)
+            ip("-n", bridge, "link", "add", "name", port, "type", "veth", *peer)
+            ip("-n", bridge, "link", "set", "dev", port, "master", "br0", "up")
             ip("-n", host.namespace, "addr", "add", f"{host.address}/24", "dev", "eth0")
             ip("-n", host.namespace, "link", "set", "eth0", "up")
-            processes[name] = host
-        yield processes
+            by_name[name] = host
+        yield by_name
 
 
 def text(path: Path) -> Callable[[], str]:
     return lambda: path.read_text() if path.exists() else ""
 
 
-def serving(host: Host, place: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
-    """A null server on that host, which takes its time, and its address."""
+def start_server(host: Host, place: Path, *args: str) -> tuple[subprocess.Popen[str], str]:
+    """A null server on that host, with a delay, and its URL."""
     ready = place / "ready"
-    words = ("--host", host.address, "--ready", str(ready), "--delay", "0.05,0.05", *words)
-    process = host.start([sys.executable, "-I", "-S", PROGRAM, *words], place / "server")
+    args = ("--host", host.address, "--ready", str(ready), "--delay", "0.05,0.05", *args)
+    process = host.start([sys.executable, "-I", "-S", PROGRAM, *args], place / "server")
     port = json.loads(until(text(ready), "the server listens"))["port"]
     return process, f"http://{host.address}:{port}/"
 
 
-def complaints(place: Path) -> str:
-    """The error output of all of them."""
+def error_output(place: Path) -> str:
+    """Of all processes."""
     return "\n".join(f"{path}: {path.read_text()}" for path in sorted(place.glob("*/stderr")))
 
 
 def start(hosts: dict[str, Host], load: Load, url: str, place: Path) -> subprocess.Popen[str]:
-    """The master, in `place`/master, and two workers once it waits for them."""
+    """Starts the master in `place`/master and, once it listens, two workers."""
     master, work = hosts["master"], place / "master"
-    leading = master.start(FAST.command(load, url, str(work)).argv, work)
+    process = master.start(FAST.command(load, url, str(work)).argv, work)
     until(lambda: "Waiting for workers" in text(work / "stderr")(), "the master listens")
     for name in ("one", "two"):
-        # Locust puts the locustfile it was sent there: who reads the other's while that is being
-        # written has nothing to send, and ends
+        # Locust stores the locustfile it receives in TMPDIR: a worker that read the file of the
+        # other one while it is written would exit
         hosts[name].start(
             worker_command(load, master.address), place / name, TMPDIR=str(place / name)
         )
-    return leading
+    return process
 
 
-@dataclass
-class Loaded:
-    """A load that has ended by itself. `served`: requests and connections, by the server."""
-
-    measured: Measurement
-    parts: dict[str, dict[str, Any]]
-    served: dict[str, Any]
-
-
-def loaded(hosts: dict[str, Host], load: Load, place: Path) -> Loaded:
-    """From both hosts, against a server of its own."""
+def run_load(
+    hosts: dict[str, Host], load: Load, place: Path
+) -> tuple[Measurement, dict[str, Any], dict[str, Any]]:
+    """A load from both hosts on a server of its own: the measurement, the part of each host, and
+    the counts of the server."""
     place.mkdir()
     report, work = place / "report", place / "master"
-    target, url = serving(hosts["server"], place, "--report", str(report))
-    leading = start(hosts, load, url, place)
-    assert leading.wait(LONG_S * 2) == 0, complaints(place)
-    os.kill(target.pid, signal.SIGTERM)
-    target.wait(LONG_S)
+    server, url = start_server(hosts["server"], place, "--report", str(report))
+    assert start(hosts, load, url, place).wait(LONG_S * 2) == 0, error_output(place)
+    os.kill(server.pid, signal.SIGTERM)
+    server.wait(LONG_S)
     files = {RESULT_FILE: (work / RESULT_FILE).read_text()}
     measured = FAST.parse(Output("", (work / "stderr").read_text(), 0, files))
-    return Loaded(measured, json.loads(files[RESULT_FILE])["parts"], json.loads(report.read_text()))
+    return measured, json.loads(files[RESULT_FILE])["parts"], json.loads(report.read_text())
 
 
 def test_hosts_share_one_schedule(hosts: dict[str, Host], tmp_path: Path) -> None:
-    """Each sends every second of its requests, without a clock that both have, by the tool's own
-    words; only the master has the body's file."""
+    """Each sends every second request, without a common clock. Only the master has the file of the
+    body."""
     (tmp_path / "body").write_text("some bytes")
-    at_rate = {"rate_rps": 40.0, "arrivals": "poisson", "schedule": 30_001, "keepalive": True}
-    posted = {"method": "POST", "body_file": str(tmp_path / "body")}
-    load = Load(40, 100, 2.0, LONG_S * 2, hosts=("one", "two"), **at_rate, **posted)
+    poisson = {"rate_rps": 40.0, "arrivals": "poisson", "schedule": 30_001, "keepalive": True}
+    post = {"method": "POST", "body_file": str(tmp_path / "body")}
+    load = Load(40, 100, 2.0, LONG_S * 2, hosts=("one", "two"), **poisson, **post)
     FAST.check(load)
-    for number in range(5):  # a machine that stands still all the time sends nothing
-        done = loaded(hosts, load, tmp_path / str(number))
-        measured = done.measured
+    for number in range(5):  # during a pause of the machine nothing is sent
+        measured, parts, served = run_load(hosts, load, tmp_path / str(number))
         if measured.sent:
             break
     due = len(schedule("poisson", 40, 2, 30_001))
-    shares = [part["sent"] + part["unsent"] for part in done.parts.values()]
+    shares = [part["sent"] + part["unsent"] for part in parts.values()]
     assert sorted(shares) == [due // 2, due - due // 2]
     assert measured.errors == {}
-    assert measured.sent == measured.requests == done.served["requests"]
+    assert measured.sent == measured.requests == served["requests"]
     assert (measured.unsent or 0) == due - measured.sent
     assert (measured.asked_rps, measured.origin_ns) == (40.0, None)
     assert measured.lag.max is not None
-    assert done.served["connections"] <= 40
-    for name in load.hosts:  # they have ended by themselves, and well
-        assert {process.wait(LONG_S) for process in hosts[name].started} == {0}
-
-
-def reported(
-    here: Host, senders: Sequence[Host], words: Sequence[str], place: Path, *, cores: bool = False
-) -> dict[str, Any]:
-    """What the lab prints as JSON, with the load from hosts that run what it says. `cores`: the lab
-    and its server have one, the hosts the others."""
-    first, others = (["taskset", "-c", which] for which in ("0", f"1-{(os.cpu_count() or 2) - 1}"))
-    lab = here.start(
-        [*(first if cores else ()), sys.executable, "-m", "workerlab", *words],
-        place / "lab",
-        PYTHONPATH=str(ROOT / "harness"),
-    )
-    stderr = text(place / "lab" / "stderr")
-    pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
-    command = until(lambda: pattern.search(stderr()), "it says what to run on the hosts")[1]
-    for number, host in enumerate(senders):
-        argv = ["sh", "-c", f"exec {command}"]
-        host.start([*(others if cores else ()), *argv], place / f"host-{number}")
-    assert lab.wait(LONG_S * 3) == 0, stderr()
-    document: dict[str, Any] = json.loads(text(place / "lab" / "stdout")())
-    return document
+    assert served["connections"] <= 40
+    for name in load.hosts:  # the workers exit with the master
+        assert {process.wait(LONG_S) for process in hosts[name].processes} == {0}
 
 
 def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
-    """The command is the one that the sweep prints; it serves both trials."""
-    here, senders = hosts["master"], [hosts["one"], hosts["two"]]
-    words = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.3", "--tool", "locust",
-             "--duration", "4"]  # fmt: skip
-    words += ["--load-hosts", ",".join(host.address for host in senders), "--format", "json"]
-    report = reported(here, senders, words, tmp_path)
+    """The hosts run the command that the sweep prints, which serves both trials."""
+    master, senders = hosts["master"], [hosts["one"], hosts["two"]]
+    sweep = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.3", "--tool", "locust",
+             "--duration", "4", "--load-hosts", ",".join(host.address for host in senders),
+             "--format", "json"]  # fmt: skip
+    place = tmp_path / "lab"
+    lab = master.start(
+        [sys.executable, "-m", "workerlab", *sweep], place, PYTHONPATH=str(ROOT / "harness")
+    )
+    pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
+    stderr = text(place / "stderr")
+    command = until(lambda: pattern.search(stderr()), "it prints the command for the hosts")[1]
+    for number, host in enumerate(senders):
+        host.start(["sh", "-c", f"exec {command}"], tmp_path / f"host-{number}")
+    assert lab.wait(LONG_S * 3) == 0, stderr()
+    report = json.loads((place / "stdout").read_text())
     few, many = report["cells"]
-    assert few["verdict"] != "invalid"  # four users start too slowly to fill two slots, at times
+    assert few["verdict"] != "invalid"  # four users may start too slowly to fill two slots
     assert many["verdict"] == "saturated"
     assert all(cell["failed"] == 0 for cell in report["cells"])
     listening = [json.loads(p.read_text()) for p in tmp_path.rglob("raw/*/listening.json")]
-    assert {socket_row["address"][0] for socket_row in listening} == {here.address}
-    for result in tmp_path.rglob(f"raw/*/tool/{RESULT_FILE}"):
-        parts = json.loads(result.read_text())["parts"]
+    assert {socket["address"][0] for socket in listening} == {master.address}
+    for path in tmp_path.rglob(f"raw/*/tool/{RESULT_FILE}"):
+        parts = json.loads(path.read_text())["parts"]
         assert [part["sent"] > 0 for part in parts.values()] == [True, True]
-    for host in senders:  # as Ctrl-C does it: to all of its terminal
-        os.killpg(host.started[0].pid, signal.SIGINT)
-        host.started[0].wait(LONG_S)
+    for host in senders:  # to the whole process group, like Ctrl-C
+        os.killpg(host.processes[0].pid, signal.SIGINT)
+        host.processes[0].wait(LONG_S)
 
 
-def test_a_host_that_dies_is_not_passed_over(hosts: dict[str, Host], tmp_path: Path) -> None:
-    report, work = tmp_path / "report", tmp_path / "master"
-    _, url = serving(hosts["server"], tmp_path, "--report", str(report))
+def test_the_loss_of_a_host_is_an_error(hosts: dict[str, Host], tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    _, url = start_server(hosts["server"], tmp_path, "--report", str(report))
     load = Load(2, 100, 6.0, LONG_S * 2, keepalive=True, hosts=("one", "two"))
-    leading = start(hosts, load, url, tmp_path)
+    master = start(hosts, load, url, tmp_path)
     until(lambda: json.loads(report.read_text())["connections"] == 2, "both send")
     hosts["two"].stop()
-    assert leading.wait(LONG_S * 2) == 0
-    files = {RESULT_FILE: (work / RESULT_FILE).read_text()}
+    assert master.wait(LONG_S * 2) == 0
+    files = {RESULT_FILE: (tmp_path / "master" / RESULT_FILE).read_text()}
     with pytest.raises(Exception, match="1 of 2 processes of locust-fast were lost"):
         FAST.parse(Output("", "", 0, files))

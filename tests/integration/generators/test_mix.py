@@ -1,4 +1,4 @@
-"""A mix of requests against a real Gunicorn: each route's account is what the app's workers saw."""
+"""A mix of requests on a real Gunicorn: the counts of each route match those of the workers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from tests.integration.conftest import Done, Lab, right_unless_still
+from tests.integration.conftest import CommandResult, Lab, retry_if_disturbed
 
-# Writes a line for each request of the load, which names itself, unlike those before it
+# Writes a line for each request of the load, which has the lab's User-Agent
 APP = """\
 import os
 import time
@@ -55,16 +55,16 @@ LABELS = {"/slow": "the slow one", "/post/1": "GET /post/{id}", "/post/2": "GET 
 
 
 def shop(lab: Lab) -> list[str]:
-    """The words of a sweep of the app."""
+    """Writes the app. Returns the arguments of a sweep."""
     (lab.place / "shop.py").write_text(APP)
     (lab.place / "comment.json").write_text('{"text": "nice"}')
     return ["sweep", "gthread", "6", "--workers", "2", "--app", "shop:app",
             "--env", f"SEEN={lab.place / 'seen'}", "--format", "json"]  # fmt: skip
 
 
-def mixed(lab: Lab, text: str, *words: str) -> Done:
+def mixed(lab: Lab, text: str, *args: str) -> CommandResult:
     (lab.place / "shop.mix").write_text(text)
-    return lab(*shop(lab), "--mix", "shop.mix", *words)
+    return lab(*shop(lab), "--mix", "shop.mix", *args)
 
 
 def served_requests(lab: Lab) -> Counter[tuple[str, str]]:
@@ -76,10 +76,10 @@ def served_requests(lab: Lab) -> Counter[tuple[str, str]]:
     return counts
 
 
-# How `fast` sends a mix otherwise is looked at by tests/unit/load/test_generator_mix.py
+# tests/unit/load/test_generator_mix.py tests other mixes of `fast`
 LOADS = {
     "fast": ("--tool", "fast", "--rounds", "20"),
-    # So slow that the lab need not measure what Locust can do at most
+    # So slow that the lab need not measure the ceiling of Locust
     "locust, kept": ("--tool", "locust", "--keepalive", "on", "--duration", "3",
                      "--env", "LONGER_S=0.15"),
     "locust-fast, two processes, at a rate": ("--tool", "locust-fast", "--tool-processes", "2",
@@ -87,28 +87,28 @@ LOADS = {
 }  # fmt: skip
 
 
-def is_whole(done: Done) -> bool:
-    """Whether no cell is invalid, and each of the routes that take a while was answered."""
-    cells = done.report["cells"]
+def is_whole(result: CommandResult) -> bool:
+    """Whether no cell is invalid and each slow route has a response."""
+    cells = result.report["cells"]
     routes = cells[-1]["routes"] or {}
     answered = {label for label, route in routes.items() if route["response_ms"]["p50"]}
     valid = all(cell["verdict"] != "invalid" for cell in cells)
     return valid and answered >= {"the slow one", "GET /post/{id}"}
 
 
-@pytest.mark.parametrize("words", LOADS.values(), ids=LOADS)
-def test_each_route_has_the_account_of_what_the_workers_saw(
-    lab: Lab, words: tuple[str, ...]
+@pytest.mark.parametrize("args", LOADS.values(), ids=LOADS)
+def test_the_counts_of_each_route_match_those_of_the_workers(
+    lab: Lab, args: tuple[str, ...]
 ) -> None:
-    if "locust" in words[1]:
+    if "locust" in args[1]:
         pytest.importorskip("geventhttpclient")
 
-    def load() -> Done:
+    def load() -> CommandResult:
         (lab.place / "seen").unlink(missing_ok=True)
-        return mixed(lab, MIX, *words)
+        return mixed(lab, MIX, *args)
 
-    done = right_unless_still(lab, load, is_whole)
-    cells = done.report["cells"]  # where there is a rate, one of a closed loop precedes it
+    result = retry_if_disturbed(lab, load, is_whole)
+    cells = result.report["cells"]  # at a rate, a closed-loop cell comes first
     for cell in cells:
         assert cell["verdict"] != "invalid", cell["reason"]["text"]
     served, routes = served_requests(lab), cells[-1]["routes"]
@@ -120,48 +120,48 @@ def test_each_route_has_the_account_of_what_the_workers_saw(
         return +counts
 
     assert total("requests") == Counter(label for label, _ in served.elements())
-    wrong = served["GET /sometimes", "503"]
-    assert total("failed") == +Counter({"GET /sometimes": wrong})
-    if wrong and len(cells) == 1:
-        assert routes["GET /sometimes"]["statuses"] == {"503": wrong}
+    failed = served["GET /sometimes", "503"]
+    assert total("failed") == +Counter({"GET /sometimes": failed})
+    if failed and len(cells) == 1:
+        assert routes["GET /sometimes"]["statuses"] == {"503": failed}
         assert routes["GET /sometimes"]["answer"] == "Closed / for lunch"
-        (finding,) = [entry for entry in done.report["findings"]
-                   if entry["answer"]["code"] == "FailingRoute"]  # fmt: skip
-        assert "503: Closed / for lunch" in finding["answer"]["text"]
+        all_answers = [finding["answer"] for finding in result.report["findings"]]
+        (answer,) = [answer for answer in all_answers if answer["code"] == "FailingRoute"]
+        assert "503: Closed / for lunch" in answer["text"]
     assert routes["the slow one"]["response_ms"]["p50"] >= 50
     assert routes["GET /post/{id}"]["response_ms"]["p50"] >= 10
 
 
 def test_all_cells_get_the_same_requests_in_the_same_order(lab: Lab) -> None:
-    """By their rows: of fast, which counts its requests."""
-    words = shop(lab)
-    words[1:3] = ["sync,gthread", "4"]
+    """By the rows of fast, which number the requests."""
+    args = shop(lab)
+    args[1:3] = ["sync,gthread", "4"]
     (lab.place / "shop.mix").write_text(MIX)
-    done = lab(*words, "--mix", "shop.mix", "--max-seconds", "1", "--seed", "7")
+    result = lab(*args, "--mix", "shop.mix", "--max-seconds", "1", "--seed", "7")
     sent = []
     for rows in sorted((lab.run / "raw").glob("*/tool/requests.csv")):
         lines = [line.split(",") for line in rows.read_text().splitlines()[1:]]
         by_number = sorted((int(line[6]), int(line[8])) for line in lines)
         sent.append([route for _, route in by_number][:21])
-    assert len(sent) == len(done.report["cells"]) == 2
+    assert len(sent) == len(result.report["cells"]) == 2
     assert sent[0] == sent[1]
     assert len(set(sent[0])) > 1
 
 
-def test_routes_that_never_answer_as_expected_are_told_at_once(lab: Lab) -> None:
-    done = mixed(lab, f"{MIX}1 GET /broken\n1 POST /missing name=lost\n", "--tool", "fast")
-    assert done.code == 1
-    (cell,) = done.report["cells"]
-    why = cell["reason"]["text"]
-    assert "GET /broken returned 500, expected 2xx or 3xx: KeyError / no cart" in why
-    assert "lost (POST /missing) returned 404, expected 2xx or 3xx" in why
+def test_routes_with_unexpected_responses_are_reported_before_the_load(lab: Lab) -> None:
+    result = mixed(lab, f"{MIX}1 GET /broken\n1 POST /missing name=lost\n", "--tool", "fast")
+    assert result.code == 1
+    (cell,) = result.report["cells"]
+    reason = cell["reason"]["text"]
+    assert "GET /broken returned 500, expected 2xx or 3xx: KeyError / no cart" in reason
+    assert "lost (POST /missing) returned 404, expected 2xx or 3xx" in reason
     assert not (lab.place / "seen").exists()  # no load was sent
 
 
-def test_a_lone_request_of_a_mix_costs_the_mean_by_weight(lab: Lab) -> None:
-    """One in four sleeps for 50 ms. It is no less, whatever the machine does."""
-    done = mixed(lab, "3 GET /\n1 GET /slow\n", "--tool", "fast", "--rounds", "5")
-    (cell,) = done.report["cells"]
+def test_lone_requests_of_a_mix_are_weighted(lab: Lab) -> None:
+    """One in four requests sleeps for 50 ms, a lower bound on any machine."""
+    result = mixed(lab, "3 GET /\n1 GET /slow\n", "--tool", "fast", "--rounds", "5")
+    (cell,) = result.report["cells"]
     (record,) = lab.records()
     assert record["lone_weights"] == [0.75, 0.25]
     rounds = len(record["lone_s"]) // 2
@@ -177,10 +177,13 @@ def test_an_access_log_is_a_mix(lab: Lab) -> None:
                 ("GET /gone HTTP/1.1", 404), ("-", 408)]  # fmt: skip
     log = "".join(line.format(*route) for route in requests)
     (lab.place / "access.log").write_text(log)
-    done = lab(*shop(lab), "--access-log", "access.log", "--rounds", "5")
-    assert done.code == 0, done.err
-    assert "left out: 1 path with 1 request, mostly answered with 4xx or 5xx" in done.err + done.out
-    (cell,) = done.report["cells"]
+    result = lab(*shop(lab), "--access-log", "access.log", "--rounds", "5")
+    assert result.code == 0, result.err
+    assert (
+        "left out: 1 path with 1 request, mostly answered with 4xx or 5xx"
+        in result.err + result.out
+    )
+    (cell,) = result.report["cells"]
     by_label = Counter(label for label, _ in served_requests(lab).elements())
     assert {label: route["requests"] for label, route in cell["routes"].items()} == by_label
     assert set(by_label) == {"GET /", "GET /post/{id}"}
