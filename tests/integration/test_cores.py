@@ -1,4 +1,4 @@
-"""A server on fewer cores, and requests that compute."""
+"""Servers bound to cores, and requests that use CPU."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def test_workers_are_bound_to_the_cores(lab: Lab) -> None:
     assert "ServerCoresBound" in [note["code"] for note in report["notes"]]
 
 
-@pytest.mark.classes("gevent", "uvicorn")  # an app of each kind
-def test_requests_compute_as_long_as_the_axis_says(lab: Lab, worker_class: str) -> None:
+@pytest.mark.classes("gevent", "uvicorn")  # a WSGI and an ASGI app
+def test_requests_use_the_cpu_that_the_axis_sets(lab: Lab, worker_class: str) -> None:
     args = ("--sleep", str(SLEEP_S), "--cpu", f"0,{CPU_S}", "--workers", "1", "--rounds", "2")
     report = lab.report("sweep", worker_class, "1", "--tool", "fast", *args)
     idle, busy = report["cells"]

@@ -1,5 +1,5 @@
-"""Event loops in real workers that are blocked in a part of their time or never. The other kinds of
-loop are looked at by `test_blocking.py` and the corpus of `tests/diagnosis`."""
+"""Event loops in real workers, blocked some of the time or never. `test_blocking.py` and the corpus
+of `tests/diagnosis` test the other kinds of loops."""
 
 from __future__ import annotations
 
@@ -9,30 +9,20 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import (
-    ROOT,
-    Lab,
-    Serve,
-    app_text,
-    fetch,
-    retry_if_disturbed,
-    until,
-)
+from tests.integration.conftest import ROOT, Lab, Serve, app_text, fetch, retry_if_disturbed, until
 from workerlab.observe.spans import read_beats
 
-APPS = ROOT / "tests" / "diagnosis" / "apps"
-LOOPS = {"gevent": "held_wsgi", "tornado": "held_tornado"}
 CODE = "BlockedLoop"
 
 
-def findings(lab: Lab, worker_class: str, query: str, app: str = "") -> dict[str, dict[str, Any]]:
-    """All that is found of 8 connections on 2 workers in 3 seconds, by code."""
+def findings(lab: Lab, worker_class: str, query: str, app: str) -> dict[str, dict[str, Any]]:
+    """The findings of a load with 8 connections on 2 workers for 3 seconds, by code."""
     args = (
         "sweep", worker_class, "8", "--workers", "2", "--tool", "fast", "--duration", "3",
-        "--app", f"{app or LOOPS[worker_class]}:app", "--chdir", str(APPS),
+        "--app", f"{app}:app", "--chdir", str(ROOT / "tests" / "diagnosis" / "apps"),
         "--path", f"/?{query}", "--format", "json",
     )  # fmt: skip
-    # Of a load that was mostly a pause nothing is left
+    # A long pause leaves nothing of a load
     result = retry_if_disturbed(lab, lambda: lab(*args), lambda result: result.code == 0)
     assert result.code == 0, result.err + result.out
     (cell,) = result.report["cells"]
@@ -40,12 +30,14 @@ def findings(lab: Lab, worker_class: str, query: str, app: str = "") -> dict[str
 
 
 @pytest.mark.classes("gevent", "tornado")
-def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: str) -> None:
-    """Each request gives way for 50 ms, then blocks for 30: with four connections a worker's loop
+def test_a_loop_that_blocks_some_of_the_time_is_reported(lab: Lab, worker_class: str) -> None:
+    """Each request yields for 50 ms, then blocks for 30: with four connections the loop of a worker
     is blocked longer than it waits."""
-    query = "wait=50&what=usleeps&ms=30"
+    app = {"gevent": "held_wsgi", "tornado": "held_tornado"}[worker_class]
     finding = retry_if_disturbed(
-        lab, lambda: findings(lab, worker_class, query), lambda finding: CODE in finding
+        lab,
+        lambda: findings(lab, worker_class, "wait=50&what=usleeps&ms=30", app),
+        lambda by_code: CODE in by_code,
     )[CODE]
     assert 0.25 <= finding["blocked"] <= 1
     assert finding["longest_s"] >= 0.03 - 0.02  # a call begins up to 20 ms before a beat is due
@@ -53,24 +45,28 @@ def test_a_loop_that_is_blocked_in_a_part_of_its_time(lab: Lab, worker_class: st
 
 
 @pytest.mark.classes("tornado")
-def test_a_loop_whose_requests_give_way_is_not_blocked(lab: Lab, worker_class: str) -> None:
-    assert CODE not in findings(lab, worker_class, "wait=50")
+@pytest.mark.parametrize(
+    ("query", "app"),
+    [
+        pytest.param("wait=50", "held_tornado", id="requests that yield"),
+        # By design: the finding is that its slots are the workers
+        pytest.param("what=usleeps&ms=50", "held_wsgi", id="a WSGI app"),
+    ],
+)
+def test_a_loop_that_does_not_block_unexpectedly_is_not_reported(
+    lab: Lab, worker_class: str, query: str, app: str
+) -> None:
+    assert CODE not in findings(lab, worker_class, query, app)
 
 
-@pytest.mark.classes("tornado")
-def test_a_wsgi_app_blocks_tornado_by_design(lab: Lab, worker_class: str) -> None:
-    """Its slots are the workers: that says it."""
-    assert CODE not in findings(lab, worker_class, "what=usleeps&ms=50", app="held_wsgi")
-
-
-# --- where there is nothing to observe, and what must not be in the way ---------------------------
+# --- beats ----------------------------------------------------------------------------------------
 
 FORKS = """
 import os, time
 def work():
     child = os.fork()
     if not child:
-        time.sleep(0.2)  # of gevent and eventlet: a child that goes on with the loop
+        time.sleep(0.2)  # with gevent and eventlet, the child continues the loop
         os._exit(0)
     os.waitpid(child, 0)
 """
@@ -80,10 +76,8 @@ def pids(trial: Path) -> set[int]:
     return {beat.pid for beat in read_beats(trial).beats}
 
 
-def test_beats_are_of_workers_alone_and_go_on_while_nobody_asks(
-    serve: Serve, worker_class: str
-) -> None:
-    """Of each that served, and of no child it forked; threads and sync workers have no loop."""
+def test_only_workers_beat_even_while_idle(serve: Serve, worker_class: str) -> None:
+    """Not their forked children. Threads and sync workers have no loop."""
     with serve(app_text(worker_class, setup=FORKS, work="work()")) as server:
         trial = server.launch.trial
         for _ in range(4):

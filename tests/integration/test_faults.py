@@ -1,9 +1,8 @@
-"""However a trial ends: nothing left behind, nothing finished lost, the touched cell invalid, and
-`--resume` completes it. (That no process and no port stays is checked by the `lab` fixture.)
+"""Faults during a trial: finished cells are kept, the affected cell is invalid, and `--resume`
+completes the run. The `lab` fixture checks that no process and no port remains.
 
-With a blocking, a green and an asyncio class, where it depends on the class what is left behind:
-where a server's processes die, or the harness above them. The rest, and that such a run is resumed,
-with one of them.
+Faults in processes of the server or in the harness are tested with a blocking, a green and an
+asyncio class, since what remains depends on the class; other faults and resuming with one class.
 """
 
 from __future__ import annotations
@@ -35,24 +34,22 @@ from workerlab.server.process import GUARD_SLACK_S
 
 blocking_and_asyncio = pytest.mark.classes("sync", "uvicorn")
 once = pytest.mark.once
-# Seconds long, so that a busy machine meets it in the middle of the load, too; one cell after the
-# other (side by side: `test_jobs.py`)
-SLOW = ("--workers", "2", "--sleep", "2", "--rounds", "2", "--jobs", "1")
-ATTEMPTS = 3  # to meet a sweep in the middle of its second load
+ATTEMPTS = 3  # at catching a sweep during its second load
 
 
-def in_mid_cell(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
-    """A sweep that has finished its first cell and is in the load of its second."""
+def sweep_in_second_load(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
+    """A sweep that has finished its first cell. Loads take seconds, also for busy machines; cells
+    run one after the other (`test_jobs.py` tests them side by side)."""
     return lab.at_work(
-        *("sweep", worker_class, "1,2", *SLOW, "--tool", "fast"),
+        *("sweep", worker_class, "1,2", "--workers", "2", "--sleep", "2", "--rounds", "2"),
+        *("--jobs", "1", "--tool", "fast"),
         when=lambda: lab.loads() == 2 and len(lab.records()) == 1,
         what="the load of the second cell",
     )
 
 
-def left(lab: Lab, *, interrupted: bool = False) -> None:
-    """A fault leaves a valid first cell, and a second one that is invalid, or unfinished if the
-    harness was `interrupted`."""
+def assert_first_cell_valid(lab: Lab, *, interrupted: bool = False) -> None:
+    """And the second one invalid, or unfinished if the harness was `interrupted`."""
     report = report_of(load_run(lab.run))
     invalid = [cell.verdict == "invalid" for cell in report.cells]
     assert invalid == ([False] if interrupted else [False, True])
@@ -60,8 +57,8 @@ def left(lab: Lab, *, interrupted: bool = False) -> None:
     assert [note.unfinished for note in notes] == ([1] if interrupted else [])
 
 
-def resumed(lab: Lab) -> None:
-    """It is whole and keeps what it had."""
+def assert_resumable(lab: Lab) -> None:
+    """Resuming completes the run and keeps its first record."""
     first = lab.records()[0]
     cells = lab.sweep("--resume", str(lab.run))
     assert [cell["concurrency"] for cell in cells] == [1, 2]
@@ -70,34 +67,31 @@ def resumed(lab: Lab) -> None:
 
 
 @blocking_and_asyncio
-def test_first_signal_stops_the_cell_and_prints_what_is_finished(
-    lab: Lab, worker_class: str
-) -> None:
-    """Here SIGINT; `test_limits.py` of the generators ends a load by SIGTERM."""
-    result = lab.end(in_mid_cell(lab, worker_class), signal.SIGINT)
+def test_an_interrupt_stops_the_cell_and_prints_finished_cells(lab: Lab, worker_class: str) -> None:
+    """`generators/test_limits.py` tests SIGTERM."""
+    result = lab.end(sweep_in_second_load(lab, worker_class), signal.SIGINT)
     assert result.code == 130, result.err
     assert "--resume" in result.err
     assert worker_class in result.out
-    left(lab, interrupted=True)
+    assert_first_cell_valid(lab, interrupted=True)
 
 
 def _guards(process: subprocess.Popen[str]) -> list[int]:
-    """The guards that this harness has started."""
     return [guard.pid for guard in running("guard.py") if guard.parent == process.pid]
 
 
 @once
-def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
-    """The guards are stopped, so that what the first interrupt cleans up cannot be finished: only
-    a second one lets the harness end before they go on."""
-    process, guards = _victims(lab, worker_class, _guards)
+def test_a_second_interrupt_ends_the_harness_at_once(lab: Lab, worker_class: str) -> None:
+    """The guards are stopped, so the harness cannot finish the cleanup after the first
+    interrupt."""
+    process, guards = _sweep_with_pids(lab, worker_class, _guards)
     stop(guards)
     try:
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)  # it waits for its guards
         give_up = time.monotonic() + GUARD_SLACK_S / 2
-        while process.poll() is None:  # two that come at once are one
+        while process.poll() is None:  # simultaneous signals may count as one
             assert time.monotonic() < give_up, "it waited for its guards"
             process.send_signal(signal.SIGINT)
             time.sleep(0.2)
@@ -106,24 +100,24 @@ def test_second_interrupt_ends_at_once(lab: Lab, worker_class: str) -> None:
         send_all(guards, signal.SIGCONT)
     process.communicate(timeout=LONG_S)
     until(lambda: not processes(str(lab.place)), "everything gone")
-    left(lab, interrupted=True)
+    assert_first_cell_valid(lab, interrupted=True)
 
 
 @pytest.mark.classes("sync", "gevent", "uvicorn")
-def test_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
-    lab.end(in_mid_cell(lab, worker_class), signal.SIGKILL)
+def test_no_process_survives_sigkill_of_the_harness(lab: Lab, worker_class: str) -> None:
+    lab.end(sweep_in_second_load(lab, worker_class), signal.SIGKILL)
     until(lambda: not processes(str(lab.place)), "everything gone")
-    left(lab, interrupted=True)
+    assert_first_cell_valid(lab, interrupted=True)
     if worker_class == "sync":
-        resumed(lab)
+        assert_resumable(lab)
 
 
 @once
-def test_a_crash_of_the_interpreter_says_where(lab: Lab, worker_class: str) -> None:
-    result = lab.end(in_mid_cell(lab, worker_class), signal.SIGSEGV)
+def test_a_crash_of_the_interpreter_prints_tracebacks(lab: Lab, worker_class: str) -> None:
+    result = lab.end(sweep_in_second_load(lab, worker_class), signal.SIGSEGV)
     assert result.code == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in result.err
-    assert "scheduler.py" in result.err  # the lines it stood at
+    assert "scheduler.py" in result.err
     assert "trial.py" in result.err
     until(lambda: not processes(str(lab.place)), "everything gone")
 
@@ -133,44 +127,46 @@ def _arbiter(lab: Lab) -> list[int]:
     return [process.parent for process in running() if process.pid in workers]
 
 
-def _victims(
-    lab: Lab, worker_class: str, pids: Callable[[subprocess.Popen[str]], list[int]]
+def _sweep_with_pids(
+    lab: Lab, worker_class: str, find_pids: Callable[[subprocess.Popen[str]], list[int]]
 ) -> tuple[subprocess.Popen[str], list[int]]:
-    """A sweep in the load of its second cell, and who is killed; once more where that was over
-    before anybody was seen."""
+    """A sweep in its second load and the pids of some of its processes. Repeated if the sweep ends
+    before they are found."""
     for _ in range(ATTEMPTS):
-        process = in_mid_cell(lab, worker_class)
-        pids_before = pids(process)
-        while not pids_before and process.poll() is None:
+        process = sweep_in_second_load(lab, worker_class)
+        pids = find_pids(process)
+        while not pids and process.poll() is None:
             time.sleep(0.02)
-            pids_before = pids(process)
-        if pids_before:
-            return process, pids_before
-        print("again: the sweep ended before its victim was seen:", *process.communicate())
+            pids = find_pids(process)
+        if pids:
+            return process, pids
+        print("The sweep ended before its processes were found:", *process.communicate())
         shutil.rmtree(lab.place / "results")
-    raise AssertionError(f"{ATTEMPTS} sweeps ended before their victims were seen")
+    raise AssertionError(f"{ATTEMPTS} sweeps ended before their processes were found")
 
 
 @blocking_and_asyncio
 @pytest.mark.parametrize(
     "victim", [pytest.param("worker", marks=once), "arbiter", pytest.param("tool", marks=once)]
 )
-def test_sigkill_below_the_harness(lab: Lab, worker_class: str, victim: str) -> None:
+def test_the_death_of_a_process_of_the_trial_makes_the_cell_invalid(
+    lab: Lab, worker_class: str, victim: str
+) -> None:
     pids: dict[str, Callable[[subprocess.Popen[str]], list[int]]] = {
         "tool": lambda _: _generators(lab),
         "arbiter": lambda _: _arbiter(lab),
         "worker": lambda _: lab.workers(),
     }
-    process, (first, *_) = _victims(lab, worker_class, pids[victim])
+    process, (first, *_) = _sweep_with_pids(lab, worker_class, pids[victim])
     os.kill(first, signal.SIGKILL)
     result = lab.finish(process)
     assert result.code == 1, result.err
     assert "invalid after" in result.err
-    left(lab)
+    assert_first_cell_valid(lab)
 
 
 def _generators(lab: Lab) -> list[int]:
-    """The generator itself, not the guard that has its args among its own."""
+    """The generator, without the guard, whose command contains the generator's."""
     return [
         process.pid
         for process in running("harness/workerlab/load/generators")
@@ -179,7 +175,7 @@ def _generators(lab: Lab) -> list[int]:
     ]
 
 
-# By connections: garbage, silence, a complaint; else, and asked for its version, a gigabyte
+# By connections: garbage, no output, an error; else, and for its version, endless output
 FAKE = """#!/bin/sh
 case "$*" in
 *"-c 1 "*) echo 'no benchmark at all \\001' ;;
@@ -191,10 +187,12 @@ esac
 
 
 @once
-def test_a_load_tool_that_is_none(tmp_path: Path, worker_class: str, lab: Lab) -> None:
-    with fake_program(tmp_path, "ab", FAKE) as path:
-        faked = Lab(tmp_path, path)
-        args = ("--workers", "1", "--sleep", "0.1", "--tool", "ab")
+def test_cells_of_a_broken_load_tool_are_invalid(
+    tmp_path: Path, worker_class: str, lab: Lab
+) -> None:
+    args = ("--workers", "1", "--sleep", "0.1", "--tool", "ab")
+    with fake_program(tmp_path, "ab", FAKE) as fakes:
+        faked = Lab(tmp_path, fakes)
         cells = faked.sweep(worker_class, "1,2,3,4", *args, code=1)
     assert [cell["concurrency"] for cell in cells] == [1, 2, 3, 4]
     for cell in cells:
@@ -202,15 +200,15 @@ def test_a_load_tool_that_is_none(tmp_path: Path, worker_class: str, lab: Lab) -
         assert cell["throughput_rps"] is None
         assert cell["tool_rps"] is None
         assert cell["reason"]
-    kept = sum(path.stat().st_size for path in faked.run.rglob("*") if path.is_file())
-    assert kept < 64 << 20
+    size = sum(path.stat().st_size for path in faked.run.rglob("*") if path.is_file())
+    assert size < 64 << 20
 
 
 @once
-def test_a_load_tool_that_hangs(
-    tmp_path: Path, worker_class: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
+def test_the_deadline_ends_a_load_tool_that_hangs(
+    worker_class: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its deadline ends it. Checked on the trial itself, with a deadline of its own."""
+    """In a single trial with a short deadline."""
     args = ("--workers", "1", "--sleep", "0.1", "--rounds", "2", "--tool", "fast")
     lab.sweep(worker_class, "1", *args)
     plan = load_run(lab.run).plan
@@ -230,7 +228,7 @@ def test_a_load_tool_that_hangs(
 
 @contextmanager
 def small_disk(place: Path) -> Iterator[None]:
-    """A file system of 3 MB at `place`, gone afterwards whatever has happened in it."""
+    """A file system of 3 MB at `place`."""
     place.mkdir()
     args = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)]
     if subprocess.run(args, capture_output=True).returncode != 0:
@@ -245,33 +243,27 @@ def small_disk(place: Path) -> Iterator[None]:
 
 
 @once
-def test_full_disk(tmp_path: Path, worker_class: str, lab: Lab) -> None:
-    """The first cell fits, the second does not; room is made and the run resumed."""
+def test_a_run_on_a_full_disk_can_be_resumed(tmp_path: Path, worker_class: str, lab: Lab) -> None:
+    """The second cell does not fit until a file is removed."""
     small = tmp_path / "results"
-    with small_disk(small), in_mid_cell(lab, worker_class) as process:
+    with small_disk(small), sweep_in_second_load(lab, worker_class) as process:
         try:
             filler = small / "filler"
-            _fill(filler)
+            _fill_disk(filler)
             result = lab.finish(process)
         finally:
             process.kill()
         assert result.code in (1, 3), result.err
         assert "Traceback" not in result.err
         filler.unlink()
-        left(lab)
-        resumed(lab)
+        assert_first_cell_valid(lab)
+        assert_resumable(lab)
 
 
-def _fill(path: Path) -> None:
-    """Write until nothing fits any more."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT)
-    try:
-        with pytest.raises(OSError, match="No space left"):
-            _write_for_ever(handle)
-    finally:
-        os.close(handle)
-
-
-def _write_for_ever(handle: int) -> None:
-    while True:
-        os.write(handle, bytes(1 << 12))
+def _fill_disk(path: Path) -> None:
+    with (
+        path.open("wb", buffering=0) as file,
+        pytest.raises(OSError, match="No space left"),
+    ):
+        while file.write(bytes(1 << 12)):
+            pass

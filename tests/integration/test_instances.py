@@ -1,4 +1,4 @@
-"""Two servers at once, each with its own workers and its own port."""
+"""Two instances of a server, each with its own workers and port."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from workerlab.server.warmup import ask
 
 
 @pytest.mark.classes("sync", "gevent", "uvicorn")
-def test_the_death_of_either_of_two_servers_is_a_fault(tmp_path: Path, worker_class: str) -> None:
+def test_the_death_of_the_second_instance_is_a_fault(tmp_path: Path, worker_class: str) -> None:
     (tmp_path / "own.py").write_text(app_text(worker_class))
     app, planned = App("own:app", str(tmp_path)), Server(worker_class, 2, 1, 64, 100, 2)
-    two = launch(tmp_path, planned, app, records=1_000)
-    with serve(two) as server:
+    with serve(launch(tmp_path, planned, app, records=1_000)) as server:
         (other,) = server.other_instances
         assert server.port != other.port
         assert len(server.proofs) == 4
@@ -33,7 +32,7 @@ def test_the_death_of_either_of_two_servers_is_a_fault(tmp_path: Path, worker_cl
         assert fault.kind == "server"
         assert "the server exited under load" in fault.reason
     assert not server.process.running
-    # They leave their spans together
+    # Both write spans to the same directory
     serving_pids = {span.pid for span in read_spans(tmp_path / "trial").spans}
     assert serving_pids & set(other.proofs)
     assert serving_pids & (set(server.proofs) - set(other.proofs))

@@ -1,4 +1,4 @@
-"""Loads whose length nobody fixed: longer where the throughput varies, and only there."""
+"""Loads without a fixed length: longer if throughput varies, and only then."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.spans import read_spans
 
 N, ROUNDS = 4, 5
-JSON = ("--format", "json")
 
 
 def write_app(lab: Lab, worker_class: str) -> None:
-    """An app whose throughput varies."""
+    """An app with varying throughput."""
     wait_s = "random.choice([0.001, 0.004, 0.02])"
     text = app_text(worker_class, setup="import random", wait_s=wait_s)
     (lab.place / "own.py").write_text(text)
@@ -35,17 +34,19 @@ def within(record: dict[str, Any], at_ns: int) -> bool:
 
 
 @pytest.mark.classes("gthread", "uvicorn")
-def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
+def test_varying_throughput_is_measured_in_a_second_longer_load(
     lab: Lab, worker_class: str
 ) -> None:
-    """On kept connections: the server must have let go of the first load's before the next begins.
-    A first load in which the machine stood still may leave no time for another: then all is loaded
-    again."""
+    """With keep-alive: the server must have closed the connections of the first load before the
+    second one. A pause of the machine in the first load may leave no time for a second one."""
     write_app(lab, worker_class)
-    args = ("--workers", "2", "--tool", "fast", "--keepalive", "on", "--app", "own:app")
+    args = (
+        "sweep", worker_class, str(N), "--workers", "2", "--tool", "fast", "--keepalive", "on",
+        "--app", "own:app", "--max-seconds", "6", "--format", "json",
+    )  # fmt: skip
     result = retry_if_disturbed(
         lab,
-        lambda: lab("sweep", worker_class, str(N), *args, "--max-seconds", "6", *JSON),
+        lambda: lab(*args),
         lambda result: result.code == 0 and only_record(lab)[0]["pilot_s"] is not None,
     )
     assert result.code == 0, result.err
@@ -61,33 +62,33 @@ def test_what_varies_is_loaded_longer_and_only_the_last_load_counts(
     (first,) = raw.glob("pilot/tool/stdout")
     assert json.loads(first.read_text())["load"]["requests"] == 1 + ROUNDS * N
     spans = read_spans(raw).spans
-    before = [entry for entry in spans if entry.start_ns < record["load_start_ns"]]
-    assert len(before) > 1 + ROUNDS * N  # the pilot's, and those of the warm-up
-    assert all(entry.end_ns is not None for entry in before)
-    assert max(entry.end_ns or 0 for entry in before) < record["load_start_ns"]
+    earlier = [span for span in spans if span.start_ns < record["load_start_ns"]]
+    assert len(earlier) > 1 + ROUNDS * N  # those of the pilot and the warm-up
+    assert all(span.end_ns is not None for span in earlier)
+    assert max(span.end_ns or 0 for span in earlier) < record["load_start_ns"]
     observed = read_observations(raw)
     assert not observed.missing
-    assert any(within(record, entry.at_ns) for entry in observed.processes)
-    assert not any(within(record, entry.at_ns) for entry in read_observations(raw / "pilot").queue)
+    assert any(within(record, sample.at_ns) for sample in observed.processes)
+    pilot_queue = read_observations(raw / "pilot").queue
+    assert not any(within(record, sample.at_ns) for sample in pilot_queue)
 
 
 @pytest.mark.once
-def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
-    """What a machine adds to a second does not make its throughput unknown; that it stands still,
-    or keeps a worker from a core for half of one, or all of them for a twentieth of the time, does:
-    then it is tried again."""
+def test_the_load_of_an_app_that_sleeps_is_not_repeated(lab: Lab, worker_class: str) -> None:
+    """The throughput of requests of 1 s is precise unless the machine pauses or workers wait long
+    for a core: then the test tries again."""
     for _ in range(5):
         (cell,) = lab.sweep(worker_class, str(N), "--sleep", "1", "--tool", "fast")
         record, raw = only_record(lab)
-        took_ns = [
+        durations_ns = [
             (span.end_ns or 0) - span.start_ns
             for place in (raw, *raw.glob("pilot*"))  # the load that varied is the first
             for span in read_spans(place).spans
         ]
         if record["pilot_s"] is None:
             break
-        late = record["pilot_s"] > 1.05 * (1 + ROUNDS)  # without any waiting each round takes 1 s
-        if not (late or stood_still(lab.run) or max(took_ns) > 1.2e9):
+        late = record["pilot_s"] > 1.05 * (1 + ROUNDS)  # ideally each round takes 1 s
+        if not (late or stood_still(lab.run) or max(durations_ns) > 1.2e9):
             break
         shutil.rmtree(lab.run)
     else:
@@ -99,7 +100,9 @@ def test_what_sleeps_is_not_loaded_longer(lab: Lab, worker_class: str) -> None:
 
 
 @pytest.mark.once
-def test_what_is_stopped_in_its_second_load_is_measured_anew(lab: Lab, worker_class: str) -> None:
+def test_a_cell_interrupted_in_its_second_load_is_measured_again(
+    lab: Lab, worker_class: str
+) -> None:
     write_app(lab, worker_class)
     args = ("--workers", "2", "--tool", "fast", "--app", "own:app", "--max-seconds", "8")
     process = lab.at_work(

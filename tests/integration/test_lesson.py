@@ -1,5 +1,5 @@
-"""The lesson on real servers: short steps on the page and in a terminal, and the bundled step whose
-accept queue overflows."""
+"""The lesson on real servers: short steps on the page and in a terminal, and the bundled step with
+an overflowing accept queue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SETTINGS = {
     "threads": ('worker_class = "gthread"\nworkers = 1\nthreads = 2\ndelay = 0.2\nconnections = 6'),
     "cpu": 'worker_class = "gthread"\nworkers = 1\nthreads = 4\ncpu = 0.05\nconnections = 4',
     "random": 'worker_class = "sync"\nworkers = 2\ndelay = 0.1\nrate = 12\nseconds = 3',
-    # 8 clients and 2 slots: an answer would take 0.8 s
+    # 8 clients and 2 slots: a response would take 0.8 s
     "retry": (
         'worker_class = "sync"\nworkers = 2\ndelay = 0.2\nconnections = 8\npatience = 0.5\n'
         "seconds = 3"
@@ -62,16 +62,13 @@ def run_recorded(directory: Path, name: str) -> tuple[dict[str, Any], LiveUpdate
     course = Course(read_lesson(lesson_file(directory, name)))
     updates: list[tuple[LiveUpdate, LiveServer]] = []
     course.guess(None)
-    run_step(
-        course,
-        Interpreter(sys.executable, "", (), (), {}, {}),
-        on_update=lambda update, server: updates.append((update, server)),
-    )
+    interpreter = Interpreter(sys.executable, "", (), (), {}, {})
+    run_step(course, interpreter, on_update=lambda update, server: updates.append((update, server)))
     (step,) = course.recording["steps"]
     return step, *updates[-1]
 
 
-def test_threads_accept_more_than_they_serve(tmp_path: Path) -> None:
+def test_a_threaded_worker_accepts_more_requests_than_it_serves(tmp_path: Path) -> None:
     step, update, _ = run_recorded(tmp_path, "threads")
     assert "(the law: 10 in the long run)" in step["outcome"][0]
     assert "inside a worker" in " ".join(step["outcome"])
@@ -80,15 +77,15 @@ def test_threads_accept_more_than_they_serve(tmp_path: Path) -> None:
     assert {move[1] for move in side["moves"]} >= {2, 3, 4}  # in a worker, in the app, answered
 
 
-def test_threads_that_compute_share_one_core(tmp_path: Path) -> None:
+def test_threads_that_use_cpu_share_one_core(tmp_path: Path) -> None:
     step, _, live = run_recorded(tmp_path, "cpu")
     assert "= 20. The lower of the two is 20 requests/s at best." in step["law"]
     assert live.places.answered > 0
     rps = float(step["measured"].partition("/s")[0])
-    assert 0 < rps < 25  # 80 by the slots alone; the clock of a busy machine only makes it fewer
+    assert 0 < rps < 25  # the slots alone would allow 80; a busy machine only lowers it
 
 
-def test_requests_arrive_at_random(tmp_path: Path) -> None:
+def test_requests_of_a_rate_arrive_at_random(tmp_path: Path) -> None:
     step, _, live = run_recorded(tmp_path, "random")
     assert step["law"].startswith("The law: 12 requests/s arrive at random.")
     assert "(the law: 12 in the long run)" in step["outcome"][0]
@@ -97,17 +94,17 @@ def test_requests_arrive_at_random(tmp_path: Path) -> None:
 
 
 def test_abandoned_requests_are_served(tmp_path: Path) -> None:
-    """Gunicorn runs the app for connections that were closed before it accepted them."""
+    """Gunicorn runs the app even for connections closed before it accepts them."""
     step, update, live = run_recorded(tmp_path, "retry")
     assert live.places.failed > 8
     assert live.places.sample(0).causes.keys() == {"gave_up"}
-    assert live.places.in_flight <= 8  # all others are abandoned; some are about to retry
+    assert live.places.in_flight <= 8  # the others are abandoned; some are about to retry
     assert sum(update.counts) > 8
     measured, gave_up = step["outcome"]
     wasted = int(measured.rpartition("served ")[2].split()[0])
     assert wasted > 0
     assert re.match(r"In all, .*clients gave up \d+ times\.", gave_up)
-    assert step["measured"].endswith("/s")  # no mean of those that were answered
+    assert step["measured"].endswith("/s")  # without a mean of the responses
 
 
 def test_trials_and_live_steps_run_in_order_in_a_terminal(lab: Lab, tmp_path: Path) -> None:
@@ -131,8 +128,8 @@ def only_step_with(setting: str, directory: Path) -> Path:
 
 @pytest.mark.counters
 def test_figures_of_an_overflowing_queue_satisfy_littles_law(lab: Lab, tmp_path: Path) -> None:
-    """Throughput times mean response time is the number of clients, even if some wait for long:
-    both cover the time in which all clients have a request in flight."""
+    """Throughput times mean response time is the number of clients, even if some wait long: both
+    cover the time in which all clients have a request in flight."""
     lab.env["COLUMNS"] = "60"
     result = lab("demo", "--yes", "--lesson", str(only_step_with("backlog = 4", tmp_path)))
     assert result.code == 0, result.err + result.out

@@ -1,5 +1,5 @@
-"""What requests need, of apps that sleep and compute a known amount: bounds that hold however busy
-the machine is, for an app burns CPU by its thread's own clock, and a sleep is never shorter."""
+"""The needs of requests to apps that sleep and use a known amount of CPU. The bounds hold on a busy
+machine, too: the apps read the CPU clock of their thread, and sleeps are never shorter."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from workerlab.model.plan import App, Cell, Rate, Route, Server
 from workerlab.model.result import Needs, RequestNeed
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="CPU, run queue and memory are counted on Linux"
+    sys.platform != "linux", reason="CPU, run queue and memory are measured on Linux"
 )
 
 SLEEP_S, CPU_S, MB = 0.05, 0.01, 1 << 20
 ASGI = ("asgi", "uvicorn")
 SLOTS = ("sync", "gthread")
-FEWEST = 20  # requests: twice as many as a gap or a route is known by
-EXACT_S = 0.0005  # what clocks that are read one after the other may differ by
+MIN_REQUESTS = 20  # twice as many as the analysis needs for a gap or a route
+CLOCK_TOLERANCE_S = 0.0005  # between clocks that are read one after the other
 HELD_MB = 100
 
 Measure = Callable[..., tuple[Needs, Any]]
@@ -34,8 +34,8 @@ Measure = Callable[..., tuple[Needs, Any]]
 
 @pytest.fixture(scope="module")
 def measure(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Measure:
-    """`measure(app, ...)`: what its requests need, and the facts that is from. Where the machine
-    stood still there may be too few of them: then it is loaded again, up to five times."""
+    """`measure(app, ...)`: the needs of its requests and the facts they are based on. Up to five
+    loads, if a pause of the machine leaves too few requests."""
 
     def measured(
         app: App, *, connections: int = 4, preload: bool = False, **cell: Any
@@ -44,7 +44,7 @@ def measure(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Meas
         for _ in range(5):
             place = tmp_path_factory.mktemp("needs")
             facts = run_trial(place, Cell(server, "fast", connections, inside="needs", **cell))
-            if len(facts.finished) >= FEWEST or not facts.observations.pauses:
+            if len(facts.finished) >= MIN_REQUESTS or not facts.observations.pauses:
                 break
         needs = needs_of(facts)
         assert isinstance(needs, Needs), needs
@@ -64,70 +64,68 @@ def mean(needs: Needs, value: Callable[[RequestNeed], float], route: str = "") -
 
 
 @pytest.fixture(scope="module")
-def of_sleep_and_cpu(measure: Measure, worker_class: str) -> tuple[Needs, Any]:
-    """Where the class has slots, six connections wait for two: also on a busy machine, where each
-    answer is followed by the next request with a delay, some are always waiting."""
+def sleep_and_cpu(measure: Measure, worker_class: str) -> tuple[Needs, Any]:
+    """With slots, six connections wait for two: some are always waiting, even if clients on a busy
+    machine send their next request late."""
     app = sleeping(worker_class, f"/?sleep={SLEEP_S}&cpu={1e3 * CPU_S:.0f}")
     return measure(app, connections=8 if worker_class in SLOTS else 4)
 
 
-def test_sleep_and_cpu(of_sleep_and_cpu: tuple[Needs, Any], worker_class: str) -> None:
-    needs, facts = of_sleep_and_cpu
-    # The clock of the class is in every record, so that none had to be guessed
+def test_needs_contain_sleep_and_cpu(sleep_and_cpu: tuple[Needs, Any], worker_class: str) -> None:
+    needs, facts = sleep_and_cpu
+    # Every span has the clocks of the class, so none is estimated
     assert all(span.cost is not None for span in facts.finished)
     assert all(need.cpu_s + need.nogil_s >= CPU_S for need in needs.requests)
-    # The loop holds the GIL; only in a disturbed trial may samples suggest otherwise
+    # The app holds the GIL; only in a disturbed trial may samples suggest otherwise
     assert needs.disturbed or not any(need.nogil_s for need in needs.requests)
     assert mean(needs, lambda need: need.cpu_s) < 2 * CPU_S
     for span, need in zip(facts.finished, needs.requests, strict=True):
         length_s = (span.end_ns - span.start_ns) / 1e9
-        if worker_class in SLOTS:  # one at a time: nothing is taken off by estimate
-            # It may have been without a core when the sleep had begun already
-            assert need.wait_s >= SLEEP_S - span.cost.queued_ns / 1e9 - EXACT_S
-        assert need.wait_s + need.blocked_s <= length_s - CPU_S + EXACT_S
+        if worker_class in SLOTS:  # one request at a time: nothing is estimated
+            # The thread may have waited for a core during the sleep
+            assert need.wait_s >= SLEEP_S - span.cost.queued_ns / 1e9 - CLOCK_TOLERANCE_S
+        assert need.wait_s + need.blocked_s <= length_s - CPU_S + CLOCK_TOLERANCE_S
     assert needs.start_s is not None
     assert needs.memory.workers == 2
     assert 0 < needs.memory.private_bytes < needs.memory.total(2)
 
 
 @pytest.mark.classes(*SLOTS)
-def test_the_gap_between_requests_in_a_slot(of_sleep_and_cpu: tuple[Needs, Any]) -> None:
-    """A slot is never held for longer than there is."""
-    needs, facts = of_sleep_and_cpu
+def test_a_slot_has_a_short_gap_between_requests(sleep_and_cpu: tuple[Needs, Any]) -> None:
+    needs, facts = sleep_and_cpu
     gap_s = queued_gap_s(facts)
     assert 0 < gap_s < SLEEP_S
     assert "GapFromLoneRequests" not in [note.code for note in needs.notes]
     held_s = mean(needs, lambda need: need.wait_s + need.cpu_s + need.blocked_s) + needs.gap_s
-    # It may have been without a core when the sleep had begun already
+    # The thread may have waited for a core during the sleep
     queued_s = fmean(span.cost.queued_ns for span in facts.finished) / 1e9
-    assert held_s >= SLEEP_S + CPU_S - queued_s - EXACT_S
-    assert facts.rps * (SLEEP_S + CPU_S - EXACT_S) <= 2
+    assert held_s >= SLEEP_S + CPU_S - queued_s - CLOCK_TOLERANCE_S
+    assert facts.rps * (SLEEP_S + CPU_S - CLOCK_TOLERANCE_S) <= 2
 
 
 @pytest.mark.classes("sync")
-def test_at_a_low_rate_the_gap_is_of_lone_requests(measure: Measure, worker_class: str) -> None:
+def test_at_a_low_rate_the_gap_is_that_of_lone_requests(
+    measure: Measure, worker_class: str
+) -> None:
     needs, _ = measure(sleeping(worker_class, "/?sleep=0.01"), rate=Rate(rps=5.0))
     assert "GapFromLoneRequests" in [note.code for note in needs.notes]
 
 
 @pytest.mark.classes("sync", "uvicorn", "gevent")
-def test_routes_that_differ(measure: Measure, worker_class: str) -> None:
+def test_each_route_has_its_own_cpu_need(measure: Measure, worker_class: str) -> None:
     light, heavy = "/?sleep=0&cpu=4", "/?sleep=0&cpu=40"
     needs, _ = measure(sleeping(worker_class, light, heavy), duration_s=1.0)
-    of = {need.route: need for need in needs.requests}
-    assert of.keys() == {f"GET {light}", f"GET {heavy}"}
-    cpu_s = {route: mean(needs, lambda need: need.cpu_s, route) for route in of}
-    assert cpu_s[f"GET {heavy}"] >= 0.04
-    assert 0.004 <= cpu_s[f"GET {light}"] < 0.02
+    assert {need.route for need in needs.requests} == {f"GET {light}", f"GET {heavy}"}
+    assert mean(needs, lambda need: need.cpu_s, f"GET {heavy}") >= 0.04
+    assert 0.004 <= mean(needs, lambda need: need.cpu_s, f"GET {light}") < 0.02
 
 
 @pytest.mark.classes(*ASGI)
-def test_a_call_that_blocks_the_loop(measure: Measure) -> None:
-    path = f"/?sleep={SLEEP_S}"
-    needs, facts = measure(App("apps.blocking_asgi:app", path=path))
+def test_a_blocking_call_counts_as_blocked_time(measure: Measure) -> None:
+    needs, facts = measure(App("apps.blocking_asgi:app", path=f"/?sleep={SLEEP_S}"))
     for span, need in zip(facts.finished, needs.requests, strict=True):
-        # It may have been without a core when the sleep had begun already
-        assert need.blocked_s >= SLEEP_S - span.cost.queued_ns / 1e9 - EXACT_S
+        # The thread may have waited for a core during the sleep
+        assert need.blocked_s >= SLEEP_S - span.cost.queued_ns / 1e9 - CLOCK_TOLERANCE_S
     assert mean(needs, lambda need: need.wait_s) < SLEEP_S
 
 
@@ -149,31 +147,29 @@ def app(environ, start_response):
 
 
 @pytest.mark.classes("gthread")
-def test_what_is_computed_without_the_gil(measure: Measure, tmp_path: Path) -> None:
-    place = tmp_path / "apps"
-    place.mkdir()
-    (place / "computes.py").write_text(COMPUTES)
+def test_cpu_used_without_the_gil_is_separate(measure: Measure, tmp_path: Path) -> None:
+    (tmp_path / "computes.py").write_text(COMPUTES)
     mix = (Route("/without"), Route("/within"))
-    app = App("computes:app", str(place), path="/without", mix=mix)
+    app = App("computes:app", str(tmp_path), path="/without", mix=mix)
     for duration_s in (1.5, 3.0, 6.0, 12.0):
         needs, _ = measure(app, duration_s=duration_s)
         assert mean(needs, lambda need: need.nogil_s, "GET /within") == 0
         assert mean(needs, lambda need: need.cpu_s, "GET /within") >= CPU_S
         without_s = mean(needs, lambda need: need.nogil_s, "GET /without")
-        if without_s:  # else too few looks at the GIL to say so: on a busy machine it takes longer
+        if without_s:  # else a busy machine had too few samples of the GIL
             break
     assert without_s > CPU_S / 4
-    assert all(need.nogil_s + need.cpu_s >= CPU_S - EXACT_S for need in needs.requests)
+    assert all(need.nogil_s + need.cpu_s >= CPU_S - CLOCK_TOLERANCE_S for need in needs.requests)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("preload", [False, True])
-def test_memory(measure: Measure, tmp_path: Path, preload: bool) -> None:
-    place = tmp_path / "apps"
-    place.mkdir()
+def test_memory_is_shared_between_workers_only_with_preload(
+    measure: Measure, tmp_path: Path, preload: bool
+) -> None:
     held = f'HELD = bytearray(b"x") * ({HELD_MB} << 20)'
-    (place / "holds.py").write_text(app_text("sync", setup=held, wait_s=0.01))
-    needs, _ = measure(App("holds:app", str(place)), preload=preload)
+    (tmp_path / "holds.py").write_text(app_text("sync", setup=held, wait_s=0.01))
+    needs, _ = measure(App("holds:app", str(tmp_path)), preload=preload)
     memory = needs.memory
     assert memory is not None
     if preload:
@@ -185,7 +181,7 @@ def test_memory(measure: Measure, tmp_path: Path, preload: bool) -> None:
 
 
 @pytest.mark.once
-def test_other_trials_have_none_of_it(tmp_path: Path, worker_class: str) -> None:
+def test_needs_are_measured_only_on_request(tmp_path: Path, worker_class: str) -> None:
     server = Server(worker_class, 2, 1, 2048, 1000, app=sleeping(worker_class, "/?sleep=0.01"))
     facts = run_trial(tmp_path, Cell(server, "fast", 2), duration_s=1.0)
     assert all(span.cost is None for span in facts.spans)

@@ -1,4 +1,4 @@
-"""What the observer sees of real servers under a real load, per worker class."""
+"""Observations of real servers under load, per worker class."""
 
 from __future__ import annotations
 
@@ -14,17 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders.processes import burned_s, burning
-from tests.integration.conftest import (
-    OPEN_BUSY_S,
-    OPEN_N,
-    OPEN_WORKERS,
-    Lab,
-    Sweep,
-    kept,
-)
+from tests.integration.conftest import OPEN_BUSY_S, OPEN_N, OPEN_WORKERS, Lab, Sweep, is_keepalive
 from workerlab.experiments import trial
 from workerlab.experiments.load_trials import task_for
-from workerlab.model.evidence import Record, Span
+from workerlab.model.evidence import Span
 from workerlab.observe.observations import FILE, read_observations
 from workerlab.observe.observer import Observer
 from workerlab.observe.spans import read_spans
@@ -32,56 +25,52 @@ from workerlab.plan import trials as trials_of
 from workerlab.run_store import load as load_run
 from workerlab.server.running import Running
 
-# These accept no more than they serve: what is beyond their slots waits in the kernel
-HOLD_BACK = {"sync": OPEN_WORKERS}
-
 
 @pytest.fixture
 def closed(closed_and_kept: Sweep) -> tuple[dict[str, Any], Path]:
-    """The record and the directory of the cell whose connections are closed after each request."""
+    """The record and the directory of the cell without keep-alive."""
     lab = closed_and_kept.lab
-    (record,) = (candidate for candidate in lab.records() if not kept(candidate))
+    (record,) = (record for record in lab.records() if not is_keepalive(record))
     return record, lab.run / "raw" / record["key"]
 
 
-def at_rest(spans: list[Span], at_ns: int) -> bool:
-    """Whether every connection was busy, and for a while nothing began or ended: between an answer
-    and the next accept a connection is in neither place, or in both. A sample is taken when it is
-    dated, or soon after."""
+def is_steady(spans: list[Span], at_ns: int) -> bool:
+    """Whether every connection was busy, and no request began or ended around this time: between a
+    response and the next accept, a connection is in neither place or in both. Samples are taken at
+    their time or soon after."""
     ends = sorted(span.end_ns for span in spans if span.end_ns)
-    moments = [*ends, *(span.start_ns for span in spans)]
-    busy = ends[1] < at_ns < ends[-OPEN_N]  # after the lone one's end until fewer are left
-    return busy and not any(-250e6 < moment - at_ns < 150e6 for moment in moments)
+    boundaries = [*ends, *(span.start_ns for span in spans)]
+    busy = ends[1] < at_ns < ends[-OPEN_N]  # after the lone request, before connections run out
+    return busy and not any(-250e6 < boundary - at_ns < 150e6 for boundary in boundaries)
 
 
-def test_where_a_saturated_class_keeps_its_connections(
+def test_connections_wait_in_the_queue_or_in_workers_depending_on_the_class(
     closed: tuple[dict[str, Any], Path], worker_class: str
 ) -> None:
-    values, raw = closed
-    record, observed = Record(**{**values, "fault": None}), read_observations(raw)
+    record, raw = closed
+    observed = read_observations(raw)
     assert observed.missing == {}
-    assert record.load_start_ns is not None
-    spans = [span for span in read_spans(raw).spans if span.start_ns > record.load_start_ns]
-    queue = [sample.length for sample in observed.queue if at_rest(spans, sample.at_ns)]
-    waiting = OPEN_N - HOLD_BACK.get(worker_class, OPEN_N)
+    spans = [span for span in read_spans(raw).spans if span.start_ns > record["load_start_ns"]]
+    queue = [sample.length for sample in observed.queue if is_steady(spans, sample.at_ns)]
+    # sync accepts only what it serves: other connections wait in the kernel
+    waiting = OPEN_N - OPEN_WORKERS if worker_class == "sync" else 0
     assert queue
     assert median(queue) == waiting, queue
-    samples = [sample for sample in observed.connections if at_rest(spans, sample.at_ns)]
+    samples = [sample for sample in observed.connections if is_steady(spans, sample.at_ns)]
     for sample in samples:
-        assert set(sample.per_worker) == set(record.worker_pids)
+        assert set(sample.per_worker) == set(record["worker_pids"])
         assert sum(sample.per_worker.values()) <= sum(sample.server.values())
     accepted = [sum(sample.per_worker.values()) for sample in samples]
     assert not samples or median(accepted) == OPEN_N - waiting, accepted
-    limit = 100 if worker_class == "asgi" else 2048  # that class listens anew, with its own
+    limit = 100 if worker_class == "asgi" else 2048  # asgi listens again, with its own backlog
     assert observed.queue[-1].limit == limit
 
 
-def test_what_the_load_cost(closed: tuple[dict[str, Any], Path]) -> None:
+def test_samples_cover_the_cpu_and_memory_of_the_load(closed: tuple[dict[str, Any], Path]) -> None:
     record, raw = closed
     observed = read_observations(raw)
     first, last = observed.processes[0], observed.processes[-1]
-    # The first sample before the load, the last one when it has ended, of a server that still runs:
-    # nothing is left out
+    # Samples cover the load: the first precedes it, and the server still runs at the last one
     assert first.at_ns <= record["load_start_ns"]
     assert record["load_end_ns"] <= last.at_ns
     assert first.server_cpu_s == 0.0
@@ -89,47 +78,44 @@ def test_what_the_load_cost(closed: tuple[dict[str, Any], Path]) -> None:
     assert last.server_cpu_s < 1.1 * (last.at_ns - first.at_ns) / 1e9 * (observed.cores or 0)
     assert last.host_busy_s > 0.8 * last.server_cpu_s
     assert record["tool_cpu_s"] > 0.01  # an interpreter has started
-    during = [sample for sample in observed.processes if sample.tool_cpu_s is not None]
-    assert during
-    # A sample may meet a process that has not become an interpreter yet
-    assert max(sample.tool_rss_bytes or 0 for sample in during) > 1 << 20
-    assert during[-1].tool_cpu_s <= record["tool_cpu_s"] + 0.02  # counted in ticks of 10 ms
+    tool = [sample for sample in observed.processes if sample.tool_cpu_s is not None]
+    assert tool
+    # The first sample may precede the start of the interpreter
+    assert max(sample.tool_rss_bytes or 0 for sample in tool) > 1 << 20
+    assert tool[-1].tool_cpu_s <= record["tool_cpu_s"] + 0.02  # counted in ticks of 10 ms
     assert all((sample.server_rss_bytes or 0) > OPEN_WORKERS << 20 for sample in observed.processes)
 
 
-def test_how_long_it_waited_for_a_core(closed: tuple[dict[str, Any], Path]) -> None:
-    _, raw = closed
-    samples = read_observations(raw).processes
-    server = [sample.server_wait_s for sample in samples]
+def test_waits_for_a_core_accumulate(closed: tuple[dict[str, Any], Path]) -> None:
+    samples = read_observations(closed[1]).processes
+    server = [sample.server_wait_s for sample in samples if sample.server_wait_s is not None]
+    assert len(server) == len(samples)
+    assert server[0] == 0.0
+    assert server == sorted(server)
     tool = [sample.tool_wait_s for sample in samples if sample.tool_wait_s is not None]
-    waits = [wait for wait in server if wait is not None]
-    assert len(waits) == len(server)
-    assert waits[0] == 0.0
-    assert waits == sorted(waits)
-    assert tool == sorted(tool)  # its end takes nothing from the sum
+    assert tool == sorted(tool)  # the sum includes ended processes
     assert samples[-1].tool_wait_s is not None
     assert samples[-1].lab_cpu_s is not None
 
 
 @pytest.fixture
 def one_core() -> Iterator[None]:
-    """All that is started meanwhile shares a core."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
+    """This process and those it starts share one core."""
+    affinity = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(affinity)})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, affinity)
 
 
-CPU_S = 0.02  # that a request computes
-BURNED_CORES = 0.25  # of the only core; without further programs it would be half
+CPU_S = 0.02  # per request
 
 
-def beside_a_burner(lab: Lab) -> tuple[dict[str, Any], float, float]:
-    """A cell beside a program that begins with its load, since what a lone request takes beside it
-    no request of the load is said to have lost. Also the cores that program burned during the load,
-    and how long the fastest lone request took."""
+def sweep_with_burner(lab: Lab) -> tuple[dict[str, Any], float, float]:
+    """A cell, the cores that another program used during its load, and the duration of the fastest
+    lone request. That program starts with the load: lone requests must not wait for it, or the
+    load would seem to lose nothing."""
     process = lab.at_work(
         *("sweep", "sync", "1", "--workers", "1", "--path", f"/?sleep=0&cpu={1e3 * CPU_S:.0f}"),
         *("--tool", "fast", "--duration", "2", "--format", "json"),
@@ -141,23 +127,23 @@ def beside_a_burner(lab: Lab) -> tuple[dict[str, Any], float, float]:
         result = lab.finish(process)
     assert result.code == 0, result.err
     (cell,), (record,) = result.report["cells"], lab.records()
-    begin_ns, end_ns = record["load_start_ns"], record["load_end_ns"]
+    start_ns, end_ns = record["load_start_ns"], record["load_end_ns"]
     shutil.rmtree(lab.run)
-    cores = burned_s(log, begin_ns, end_ns) * 1e9 / (end_ns - begin_ns)
+    cores = burned_s(log, start_ns, end_ns) * 1e9 / (end_ns - start_ns)
     return cell, cores, min(record["lone_s"])
 
 
 @pytest.mark.quiet
 @pytest.mark.once
 @pytest.mark.usefixtures("one_core")
-def test_others_that_keep_it_waiting_are_seen(lab: Lab) -> None:
-    """Two that want the same core all the time get half of it each. Whether the other one got its
-    part, and lone requests theirs, is up to the rest of the machine: it is looked at first."""
+def test_cores_used_by_other_programs_are_observed(lab: Lab) -> None:
+    """Two programs on one core get half of it each, unless the machine is busy: this is checked
+    first."""
     premises = []
     for _ in range(5):
-        cell, cores, lone_s = beside_a_burner(lab)
+        cell, cores, lone_s = sweep_with_burner(lab)
         premises.append(f"burned {cores:.2f} cores, lone request {lone_s:.3f} s")
-        if cores >= BURNED_CORES and lone_s < 2 * CPU_S:
+        if cores >= 0.25 and lone_s < 2 * CPU_S:
             break
     else:
         pytest.skip(f"the machine was busy with something else: {'; '.join(premises)}")
@@ -167,7 +153,7 @@ def test_others_that_keep_it_waiting_are_seen(lab: Lab) -> None:
     assert wait["others_cores"] >= cores / 2, premises
 
 
-def test_what_the_load_cost_is_reported(closed_and_kept: Sweep) -> None:
+def test_the_report_has_the_cpu_and_memory_of_the_load(closed_and_kept: Sweep) -> None:
     for cell in closed_and_kept.cells:
         assert 0 < cell["cpu"]["server_cores"] < (os.cpu_count() or 1)
         assert cell["cpu"]["generator_cores"] > 0
@@ -176,7 +162,7 @@ def test_what_the_load_cost_is_reported(closed_and_kept: Sweep) -> None:
 
 
 @pytest.mark.once
-def test_a_harness_that_is_killed_leaves_what_was_seen(lab: Lab) -> None:
+def test_observations_survive_the_death_of_the_harness(lab: Lab) -> None:
     process = lab.at_work(
         *("sweep", "sync", str(OPEN_N)),
         *("--workers", str(OPEN_WORKERS), "--sleep", "2", "--tool", "fast"),
@@ -184,7 +170,7 @@ def test_a_harness_that_is_killed_leaves_what_was_seen(lab: Lab) -> None:
             path.read_text().count('"queue"') >= 5
             for path in lab.place.glob(f"results/*/raw/*/{FILE}")
         ),
-        what="five looks at the queue",
+        what="five samples of the queue",
     )
     lab.end(process, signal.SIGKILL)
     (raw,) = (lab.run / "raw").iterdir()
@@ -196,57 +182,57 @@ def test_a_harness_that_is_killed_leaves_what_was_seen(lab: Lab) -> None:
 
 @pytest.fixture
 def run(closed_and_kept: Sweep, tmp_path: Path) -> Path:
-    """A copy of a run, to do with as a test likes."""
+    """A writable copy of a run."""
     original = closed_and_kept.lab.run
     return Path(shutil.copytree(original, tmp_path / "results" / original.name))
 
 
 @pytest.fixture
-def again(run: Path) -> trial.Task:
-    """A trial that has run once, to be run again."""
+def rerun(run: Path) -> trial.Task:
+    """A trial that has run before."""
     plan = replace(load_run(run).plan, rounds=1)
-    (planned,) = (other for other in trials_of(plan) if not other.cell.keepalive)
+    (planned,) = (planned for planned in trials_of(plan) if not planned.cell.keepalive)
     task = task_for(plan, planned, run)
     trial.discard_attempt(task.directory)
     return task
 
 
 @pytest.mark.once
-def test_the_queue_can_be_watched_while_the_load_runs(again: trial.Task) -> None:
+def test_the_queue_is_available_during_the_load(rerun: trial.Task) -> None:
     lengths: list[int | None] = []
 
     def watch(server: Running, observer: Observer) -> None:
         assert len(server.proofs) == OPEN_WORKERS
         lengths.append(observer.latest_queue)
 
-    record = trial.run(replace(again, watch=watch))
+    record = trial.run(replace(rerun, watch=watch))
     assert record.fault is None
     assert OPEN_N - OPEN_WORKERS in lengths
 
 
 @pytest.mark.once
-def test_a_blind_observer_does_not_touch_the_trial(
-    again: trial.Task, monkeypatch: pytest.MonkeyPatch
+def test_a_failing_observer_does_not_affect_the_trial(
+    rerun: trial.Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again.directory.mkdir()
-    (again.directory / FILE).symlink_to("/dev/full")
-    made = Path.mkdir
+    rerun.directory.mkdir()
+    (rerun.directory / FILE).symlink_to("/dev/full")
+    original_mkdir = Path.mkdir
 
-    def mkdir(path: Path, *args: object, **named: object) -> None:
-        if path != again.directory:  # the trial insists on making it
-            made(path, *args, **named)
+    def mkdir(path: Path, *args: object, **kwargs: object) -> None:
+        if path != rerun.directory:  # which the trial creates
+            original_mkdir(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    record = trial.run(again)
+    record = trial.run(rerun)
     assert record.fault is None
     assert record.exit_code == 0
     assert record.load_end_ns is not None
-    (again.directory / FILE).unlink()
-    assert len(read_observations(again.directory).missing) == 4
+    (rerun.directory / FILE).unlink()
+    assert len(read_observations(rerun.directory).missing) == 4
 
 
 @pytest.mark.once
-def test_a_run_that_was_not_observed_is_reported(lab: Lab, run: Path) -> None:
+def test_a_run_without_observations_can_be_reported(lab: Lab, run: Path) -> None:
     for path in run.glob(f"raw/*/{FILE}"):
         path.unlink()
     for cell in lab.report("report", str(run))["cells"]:

@@ -1,4 +1,4 @@
-"""Worker classes that have no row: whatever a user names by its dotted path is measured."""
+"""Worker classes given by their dotted paths."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CONNECTIONS, N = 3, 9
 
 
 def paths(worker_class: str) -> list[str]:
-    """A class of the user's own, of the family of this environment, and Gunicorn's others."""
+    """A subclass of this worker class, and other classes of Gunicorn in its family."""
     return ["workers.MyWorker"] + (
         ["gunicorn.workers.ggevent.GeventPyWSGIWorker"] if worker_class == "gevent" else []
     )
 
 
 @pytest.mark.classes("sync", "gevent", "uvicorn")
-def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
+def test_the_slots_of_a_class_without_a_row_are_measured(lab: Lab, worker_class: str) -> None:
     row = class_named(worker_class)
     slots = row.slots_of(Server(worker_class, 1, 1, 2048, CONNECTIONS))
     base = row.path or SUPPORTED_WORKERS[worker_class]
@@ -35,17 +35,17 @@ def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
     )  # fmt: skip
 
     def shows_its_slots(result: CommandResult) -> bool:
-        measured = [row["slots_measured"] for row in result.report["classes"]]
+        measured = [series["slots_measured"] for series in result.report["classes"]]
         verdicts = {cell["verdict"] for cell in result.report["cells"]}
-        # Without a limit of slots, a busy machine decides the verdict
+        # Without a limit of slots, the verdict depends on the machine
         return set(measured) == {slots or N} and (not slots or verdicts == {"saturated"})
 
     result = retry_if_disturbed(lab, lambda: lab(*args), shows_its_slots)
     assert result.code == 0, result.err + result.out
-    assert [row["worker_class"] for row in result.report["classes"]] == paths(worker_class)
-    for row in result.report["classes"]:
-        assert (row["slots_configured"], row["slots_known"]) == (None, False)
-        assert row["slots_measured"] == (slots or N)
+    assert [series["worker_class"] for series in result.report["classes"]] == paths(worker_class)
+    for series in result.report["classes"]:
+        assert (series["slots_configured"], series["slots_known"]) == (None, False)
+        assert series["slots_measured"] == (slots or N)
     for cell in result.report["cells"]:
         if slots:
             assert cell["verdict"] == "saturated"
@@ -55,7 +55,7 @@ def test_a_class_by_its_dotted_path(lab: Lab, worker_class: str) -> None:
 
 
 @pytest.mark.once
-def test_a_run_of_an_own_class_is_resumed_from_anywhere(lab: Lab) -> None:
+def test_a_run_of_a_custom_class_is_resumed_in_another_directory(lab: Lab) -> None:
     (lab.place / "workers.py").write_text("from gunicorn.workers.sync import SyncWorker as Mine\n")
     lab.sweep("workers.Mine", "2", "--tool", "fast", "--sleep", "0.3", "--rounds", "2")
     (lab.run / "trials.jsonl").write_text("")

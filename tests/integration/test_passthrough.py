@@ -1,4 +1,4 @@
-"""Any app, any configuration, any interpreter: the lab measures it and leaves it as it is."""
+"""Apps, configurations and interpreters of users: the lab measures them without changing them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,8 @@ from tests.integration.conftest import (
 from workerlab.server.running import Running
 from workerlab.server.worker_classes import ASGI_CLASSES
 
-FILE_CLASSES = ("sync", "gthread", "gevent", "eventlet")
 QUICK = ("--tool", "fast", "--workers", "2", "--rounds", "2")
-
-
 once = pytest.mark.once
-
 
 FILE_APP = """
 SIZE = 3_000_001
@@ -54,9 +50,9 @@ def app(environ, start_response):
 """
 
 
-@pytest.mark.classes(*FILE_CLASSES)
-def test_files_are_sent_whole(serve: Serve, tmp_path: Path) -> None:
-    """By sendfile where the server can, from where the app has left the file, and measured."""
+@pytest.mark.classes("sync", "gthread", "gevent", "eventlet")
+def test_files_are_sent_completely_and_measured(serve: Serve, tmp_path: Path) -> None:
+    """By sendfile if the server supports it, from the file's current position."""
     content = os.urandom(3_000_001)
     (tmp_path / "big").write_bytes(content)
     with serve(FILE_APP) as server:
@@ -68,18 +64,18 @@ def test_files_are_sent_whole(serve: Serve, tmp_path: Path) -> None:
             assert len(finished_spans(server)) == before + 1
 
 
-def test_streams_are_measured_to_their_end(shared_server: Running, worker_class: str) -> None:
+def test_a_span_covers_the_whole_stream(shared_server: Running, worker_class: str) -> None:
     before = len(finished_spans(shared_server))
     assert fetch(shared_server, "/stream") == (200, b"chunk 0\nchunk 1\nchunk 2\n")
     last = finished_spans(shared_server)[-1]
     assert len(spans(shared_server)) == before + 1
-    took_s = (last.end_ns - last.start_ns) / 1e9
-    assert took_s >= 3 * (0.05 - 0.001)  # a timer may fire so much before its time
+    duration_s = (last.end_ns - last.start_ns) / 1e9
+    assert duration_s >= 3 * (0.05 - 0.001)  # a timer may fire 1 ms early
     if worker_class in ASGI_CLASSES:
-        assert took_s < 60
+        assert duration_s < 60
 
 
-def test_head_and_bodies_arrive(shared_server: Running) -> None:
+def test_responses_to_get_and_head_are_unchanged(shared_server: Running) -> None:
     assert fetch(shared_server) == (200, b"hello\n")
     assert fetch(shared_server, method="HEAD") == (200, b"")
     finished_spans(shared_server)
@@ -97,7 +93,7 @@ class app:
 
 
 @pytest.mark.classes("uvicorn")
-def test_the_old_form_of_asgi(serve: Serve) -> None:
+def test_asgi_2_apps_are_served_and_measured(serve: Serve) -> None:
     with serve(ASGI2_APP) as server:
         before = len(spans(server))
         assert fetch(server) == (200, b"two steps")
@@ -125,11 +121,11 @@ def handshake(server: Running) -> socket.socket:
     """A connection upgraded as RFC 6455 says (section 4.1)."""
     connection = socket.create_connection((server.host, server.port), timeout=LONG_S)
     key = base64.b64encode(os.urandom(16)).decode()
-    args = (
+    request = (
         f"GET / HTTP/1.1\r\nHost: {server.host}:{server.port}\r\nUpgrade: websocket\r\n"
         f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
-    connection.sendall(args.encode())
+    connection.sendall(request.encode())
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         byte = connection.recv(1)
@@ -139,8 +135,8 @@ def handshake(server: Running) -> socket.socket:
     return connection
 
 
-def echoed(connection: socket.socket, text: str) -> str:
-    """One short text frame there (masked, as clients must) and one back (section 5.2)."""
+def echo(connection: socket.socket, text: str) -> str:
+    """Sends a short text frame (masked, as clients must) and reads one (section 5.2)."""
     mask, payload = os.urandom(4), text.encode()
     masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))
     connection.sendall(struct.pack("!BB", 0x81, 0x80 | len(payload)) + mask + masked)
@@ -153,12 +149,12 @@ def echoed(connection: socket.socket, text: str) -> str:
 @pytest.mark.classes("asgi", "uvicorn")
 def test_websockets_pass_through(serve: Serve, worker_class: str) -> None:
     if worker_class == "uvicorn" and not importlib.util.find_spec("websockets"):
-        pytest.skip("uvicorn speaks websockets with the package websockets only")
+        pytest.skip("uvicorn needs the package websockets")
     with serve(WEBSOCKET_APP) as server:
         before = len(spans(server))
         with handshake(server) as connection:
-            assert echoed(connection, "stressed") == "desserts"
-            assert echoed(connection, "drawer") == "reward"
+            assert echo(connection, "stressed") == "desserts"
+            assert echo(connection, "drawer") == "reward"
         assert fetch(server) == (200, b"plain")
         assert len(finished_spans(server)) == before + 1  # the request alone
 
@@ -183,7 +179,7 @@ async def app(scope, receive, send):
 
 
 @pytest.mark.classes("asgi", "uvicorn")
-def test_lifespan_really_starts(serve: Serve) -> None:
+def test_the_lifespan_of_an_app_starts(serve: Serve) -> None:
     with serve(LIFESPAN_APP) as server:
         assert fetch(server) == (200, b"['pool'] open")
         assert len(finished_spans(server)) == len(spans(server)) > 0
@@ -197,51 +193,52 @@ class Handler(tornado.web.RequestHandler):
     async def get(self):
         if self.get_argument("fail", None):
             raise RuntimeError("asked for")
-        await asyncio.sleep(1)  # a busy machine begins them one after the other, too
-        self.write("native")
+        await asyncio.sleep(1)  # long enough to overlap on a busy machine
+        self.write_app("native")
 
 app = tornado.web.Application([("/", Handler)])
 """
 
 
 @pytest.mark.classes("tornado")
-def test_native_tornado_is_measured(serve: Serve, tmp_path: Path) -> None:
-    """And serves more at once than it has workers, unlike WSGI on the same class. Those that begin
-    before the machine stands still may end before the others begin: then they are sent again."""
-    at_once = 8
+def test_native_tornado_apps_serve_more_requests_at_once_than_workers(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """Unlike WSGI apps on the same class. Requests are repeated if a pause of the machine
+    separates them."""
+    n = 8
     with (
         stand_still(tmp_path / "watched") as still,
         serve(TORNADO_APP) as server,
-        ThreadPoolExecutor(at_once) as pool,
+        ThreadPoolExecutor(n) as pool,
     ):
         for _ in range(5):
             before = len(finished_spans(server))
-            answers = list(pool.map(lambda _: fetch(server), range(at_once)))
-            assert answers == at_once * [(200, b"native")]
+            assert list(pool.map(lambda _: fetch(server), range(n))) == n * [(200, b"native")]
             burst = finished_spans(server)[before:]
-            assert len(burst) == at_once
-            last_ns, ended_ns = burst[-1].start_ns, min(span.end_ns or 0 for span in burst)
-            if last_ns < ended_ns or not still.between(burst[0].start_ns, last_ns):
+            assert len(burst) == n
+            last_start_ns = burst[-1].start_ns
+            first_end_ns = min(span.end_ns or 0 for span in burst)
+            if last_start_ns < first_end_ns or not still.between(burst[0].start_ns, last_start_ns):
                 break
-        assert last_ns < ended_ns
+        assert last_start_ns < first_end_ns
         assert fetch(server, "/?fail=1")[0] == 500
         assert fetch(server, "/nowhere")[0] == 404
-        assert len(finished_spans(server)) == before + at_once + 2
-        proofs = server.proofs.values()
-        assert {proof["app_kind"] for proof in proofs} == {"tornado"}
+        assert len(finished_spans(server)) == before + n + 2
+        assert {proof["app_kind"] for proof in server.proofs.values()} == {"tornado"}
 
 
-# --- as a user would ------------------------------------------------------------------------
+# --- apps of users --------------------------------------------------------------------------
 
-WAIT_S = 0.3  # the shorter a load, the more of it is what a busy machine adds
+WAIT_S = 0.3  # long, or delays of a busy machine would dominate
 
 
-def write(place: Path, worker_class: str, **parts: str) -> None:
+def write_app(place: Path, worker_class: str, **parts: str) -> None:
     (place / "own.py").write_text(app_text(worker_class, wait_s=WAIT_S, **parts))
 
 
 def numbers(cell: dict[str, Any]) -> list[object]:
-    """All that was measured of a cell."""
+    """All measurements of a cell."""
     single = ("throughput_rps", "tool_rps", "bound_rps", "slots_measured", "requests", "failed")
     spread = ("response_ms", "connect_ms", "service_ms", "waiting_ms")
     return [cell[name] for name in single] + [
@@ -250,8 +247,8 @@ def numbers(cell: dict[str, Any]) -> list[object]:
 
 
 @pytest.mark.classes("sync", "asgi", "uvicorn")
-def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str) -> None:
-    write(lab.place, worker_class, work="1 / 0")
+def test_a_cell_of_an_app_that_answers_500_is_invalid(lab: Lab, worker_class: str) -> None:
+    write_app(lab.place, worker_class, work="1 / 0")
     report = lab.report("sweep", worker_class, "2", *QUICK, "--app", "own:app", code=1)
     (cell,) = report["cells"]
     assert cell["verdict"] == "invalid"
@@ -262,9 +259,9 @@ def test_an_app_that_answers_500_is_an_invalid_cell(lab: Lab, worker_class: str)
 
 
 @pytest.mark.classes("sync", "tornado", "uvicorn")
-def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
-    """It would boot, and answer fast."""
-    write(lab.place, "sync" if worker_class in ASGI_CLASSES else "asgi")
+def test_an_app_of_the_wrong_kind_is_refused(lab: Lab, worker_class: str) -> None:
+    """It would start and respond quickly."""
+    write_app(lab.place, "sync" if worker_class in ASGI_CLASSES else "asgi")
     (cell,) = lab.sweep(worker_class, "2", *QUICK, "--app", "own:app", code=3)
     assert cell["verdict"] == "invalid"
     assert "own:app is a" in lab.last.err
@@ -273,19 +270,21 @@ def test_an_app_of_the_wrong_kind(lab: Lab, worker_class: str) -> None:
 
 @once
 @pytest.mark.parametrize(
-    ("target", "names"),
+    ("target", "reason"),
     [
         ("no_such_module:app", "no_such_module"),
         ("own:no_such_app", "no_such_app"),
         ("broken:app", "asked for"),
     ],
 )
-def test_an_app_that_does_not_import(lab: Lab, worker_class: str, target: str, names: str) -> None:
-    write(lab.place, worker_class)
+def test_an_app_that_cannot_be_imported_has_a_reason(
+    lab: Lab, worker_class: str, target: str, reason: str
+) -> None:
+    write_app(lab.place, worker_class)
     (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
     cells = lab.sweep(worker_class, "2", *QUICK, "--app", target, code=3)
     assert [cell["verdict"] for cell in cells] == ["invalid"]
-    assert names in lab.last.out
+    assert reason in lab.last.out
     assert "Traceback" not in lab.last.err
 
 
@@ -318,50 +317,44 @@ NEEDS_ENVIRONMENT = (
 )
 
 
-@pytest.fixture
-def configured(lab: Lab, worker_class: str) -> Lab:
-    """A lab in a directory with a Gunicorn file and an app that needs it."""
-    write(lab.place, worker_class, setup="import os", work=NEEDS_ENVIRONMENT)
-    (lab.place / "own_conf.py").write_text(OWN_CONFIG)
-    return lab
-
-
-CONFIGURED = ("--app", "own:app", "--config", "own_conf.py", "--env", "MORE=from a flag")
-
-
 @pytest.mark.classes("sync", "uvicorn")
-def test_the_users_own_file(configured: Lab, worker_class: str) -> None:
-    args = ("--tool", "fast", "--rounds", "2", *CONFIGURED)
-    (cell,) = configured.sweep(worker_class, "2", *args)
-    (record,) = configured.records()
-    place, pids = configured.place, record["worker_pids"]
-    # its workers win over our default, its hooks run beside ours
+def test_a_gunicorn_file_is_used_except_for_overridden_settings(
+    lab: Lab, worker_class: str
+) -> None:
+    place = lab.place
+    write_app(place, worker_class, setup="import os", work=NEEDS_ENVIRONMENT)
+    (place / "own_conf.py").write_text(OWN_CONFIG)
+    args = ("--tool", "fast", "--rounds", "2", "--app", "own:app", "--config", "own_conf.py")
+    (cell,) = lab.sweep(worker_class, "2", *args, "--env", "MORE=from a flag")
+    (record,) = lab.records()
+    pids = record["worker_pids"]
+    # Its workers override the lab's default; its hooks run in addition to the lab's
     assert record["proof"]["workers"] == len(pids) == 1
     assert (place / "when_ready").exists()
     for hook in ("post_worker_init", "post_fork"):
         assert [path.name for path in place.glob(f"{hook}-*")] == [f"{hook}-{pids[0]}"]
-    # what would make the numbers wrong does not take effect, and is said, a line each
+    # Settings that would distort the measurement have no effect and are reported, one per line
     assert sum(cell["requests_per_worker"].values()) > 3
     assert not (place / "pid").exists()
     logs = {path.name for path in place.rglob("*.log")}
     assert not logs & {"requests.log", "errors.log", "access.log"}
     prefix = f"{place}/own_conf.py: "
-    lines = [line for line in configured.last.err.splitlines() if line.startswith(prefix)]
+    lines = [line for line in lab.last.err.splitlines() if line.startswith(prefix)]
     overridden = [line.removeprefix(prefix).split()[0] for line in lines if "overridden" in line]
     assert sorted(overridden) == sorted(OVERRIDDEN)
 
 
 @once
 @pytest.mark.parametrize("flag", [(), ("--chdir", "shop")])
-def test_where_an_app_of_the_users_file_is_imported_from(
+def test_options_override_the_directory_and_workers_of_a_gunicorn_file(
     lab: Lab, worker_class: str, flag: tuple[str, ...]
 ) -> None:
-    """The file says so, relative to the caller; a flag wins over it, as for the workers."""
+    """Its `chdir` is relative to the caller's directory."""
     (lab.place / "shop").mkdir()
-    write(lab.place / "shop", worker_class)
+    write_app(lab.place / "shop", worker_class)
     (lab.place / "elsewhere").mkdir()
-    answer = "elsewhere" if flag else "shop"
-    text = f"wsgi_app = 'own:app'\nchdir = {answer!r}\nworkers = 1\n"
+    directory = "elsewhere" if flag else "shop"
+    text = f"wsgi_app = 'own:app'\nchdir = {directory!r}\nworkers = 1\n"
     (lab.place / "own_conf.py").write_text(text)
     (cell,) = lab.sweep(worker_class, "2", *QUICK, "--config", "own_conf.py", *flag)
     assert cell["throughput_rps"] > 0
@@ -369,9 +362,8 @@ def test_where_an_app_of_the_users_file_is_imported_from(
     assert record["proof"]["workers"] == len(record["worker_pids"]) == 2
 
 
-# --- packages named like the lab's own --------------------------------------------------------
+# --- packages named like the lab's --------------------------------------------------------------
 
-NAMES = ("apps", "configs", "harness")
 OWN_PACKAGES = """
 import apps, configs, harness
 from pathlib import Path
@@ -381,42 +373,48 @@ for package in (apps, configs, harness):
 """
 
 
-def packages(place: Path, text: str = "") -> None:
-    for name in NAMES:
+WRONG_PACKAGE = "raise RuntimeError('of another project')\n"
+
+
+def write_packages(place: Path, text: str) -> None:
+    for name in ("apps", "configs", "harness"):
         (place / name).mkdir(parents=True)
         (place / name / "__init__.py").write_text(text)
 
 
+@pytest.fixture
+def crowded_lab(lab: Lab) -> Lab:
+    """With packages of these names on the import path."""
+    write_packages(lab.place / "others", WRONG_PACKAGE)
+    lab.env["PYTHONPATH"] = os.pathsep.join([lab.env["PYTHONPATH"], str(lab.place / "others")])
+    return lab
+
+
 @once
 @pytest.mark.parametrize("flag", [(), ("--chdir", "project")])
-def test_a_project_with_packages_named_like_the_labs_own(
-    lab: Lab, worker_class: str, flag: tuple[str, ...]
+def test_a_project_is_served_with_its_own_packages(
+    crowded_lab: Lab, worker_class: str, flag: tuple[str, ...]
 ) -> None:
-    """Theirs are served, even where others by these names are on the import path, and under the
-    old name of a bundled app."""
-    place = lab.place / (flag[1] if flag else "")
-    packages(place)
-    packages(lab.place / "others", text="raise RuntimeError('of another project')\n")
-    lab.env["PYTHONPATH"] = os.pathsep.join([lab.env["PYTHONPATH"], str(lab.place / "others")])
-    own = app_text(worker_class, setup=OWN_PACKAGES, wait_s=WAIT_S)
-    (place / "apps/sleep_wsgi.py").write_text(own)
-    (cell,) = lab.sweep(worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app", *flag)
+    """Even under the former name of a bundled app."""
+    place = crowded_lab.place / (flag[1] if flag else "")
+    write_packages(place, "")
+    text = app_text(worker_class, setup=OWN_PACKAGES, wait_s=WAIT_S)
+    (place / "apps/sleep_wsgi.py").write_text(text)
+    (cell,) = crowded_lab.sweep(worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app", *flag)
     assert (cell["app"], cell["failed"]) == ("apps.sleep_wsgi:app", 0)
 
 
 @once
-def test_a_bundled_app_beside_packages_of_its_name(lab: Lab, worker_class: str) -> None:
-    """In the working directory, and on the import path."""
-    wrong = "raise RuntimeError('of another project')\n"
-    packages(lab.place, text=wrong)
-    packages(lab.place / "others", text=wrong)
-    lab.env["PYTHONPATH"] = os.pathsep.join([lab.env["PYTHONPATH"], str(lab.place / "others")])
-    (cell,) = lab.sweep(worker_class, "2", *QUICK, "--app", "@sleep_wsgi", "--sleep", "0.1")
+def test_a_bundled_app_ignores_packages_in_the_working_directory(
+    crowded_lab: Lab, worker_class: str
+) -> None:
+    write_packages(crowded_lab.place, WRONG_PACKAGE)
+    (cell,) = crowded_lab.sweep(worker_class, "2", *QUICK, "--app", "@sleep_wsgi", "--sleep", "0.1")
     assert (cell["app"], cell["failed"]) == ("@sleep_wsgi", 0)
 
 
 @once
-def test_the_old_name_of_a_bundled_app_is_not_its_name(lab: Lab, worker_class: str) -> None:
+def test_the_former_name_of_a_bundled_app_is_refused(lab: Lab, worker_class: str) -> None:
     lab.sweep(worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app", code=3)
     assert "No module named 'apps'; the bundled app is @sleep_wsgi" in lab.last.out
 
@@ -425,7 +423,7 @@ def test_the_old_name_of_a_bundled_app_is_not_its_name(lab: Lab, worker_class: s
 
 
 class Outsider(Lab):
-    """A lab whose environment does not lead a server to the checkout."""
+    """A lab whose environment does not contain the path of the checkout."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
@@ -442,18 +440,15 @@ def outsider(lab: Lab) -> Outsider:
     return Outsider(lab.place)
 
 
-PACKAGES = Path(sysconfig.get_path("purelib"))
-
-
 def environment(place: Path, packages: Path) -> Path:
-    """The interpreter of a new environment that sees `packages` and nothing else.
+    """The interpreter of a new environment that contains only `packages`.
 
-    Their own .pth files are not read there, so an editable harness is not found through them.
+    Their .pth files are not read, so an editable harness is not found.
     """
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
-    args = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    purelib = subprocess.run([python, "-c", args], capture_output=True, text=True, check=True)
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    purelib = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     Path(purelib.stdout.strip(), "packages.pth").write_text(f"{packages}\n")
     return python
 
@@ -462,7 +457,7 @@ def environment_with(place: Path, is_installed: Callable[[str], bool]) -> Path:
     """The interpreter of a new environment with some of the packages of this one."""
     packages = place / "packages"
     packages.mkdir()
-    for path in PACKAGES.iterdir():
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
         if is_installed(path.name):
             (packages / path.name).symlink_to(path)
     return environment(place / "venv", packages)
@@ -470,13 +465,13 @@ def environment_with(place: Path, is_installed: Callable[[str], bool]) -> Path:
 
 @pytest.fixture(scope="session")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with all packages of this one, and without the harness."""
+    """An interpreter with all packages of this one except the harness."""
     return environment_with(tmp_path_factory.mktemp("foreign"), lambda name: name != "workerlab")
 
 
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with Gunicorn and nothing more than that needs."""
+    """An interpreter with Gunicorn and its requirements only."""
     needed = ("gunicorn", "packaging")
     return environment_with(tmp_path_factory.mktemp("bare"), lambda name: name.startswith(needed))
 
@@ -491,12 +486,12 @@ else:
 """
 
 
-@pytest.mark.classes("sync", "uvicorn")  # whose configuration file imports
-def test_an_interpreter_without_the_lab_in_the_environment_beside_the_app(
+@pytest.mark.classes("sync", "uvicorn")  # the configuration file of uvicorn has imports
+def test_the_interpreter_of_a_venv_next_to_the_app_serves_it_without_the_lab(
     outsider: Outsider, worker_class: str, foreign: Path
 ) -> None:
-    """Nobody names it: it is found, and the title says so."""
-    write(outsider.place, worker_class, setup=ALONE)
+    """It is found without --python and named in the title."""
+    write_app(outsider.place, worker_class, setup=ALONE)
     (outsider.place / ".venv").symlink_to(foreign.parents[1])
     report = outsider.report("sweep", worker_class, "2", *QUICK, "--app", "own:app")
     (cell,) = report["cells"]
@@ -510,12 +505,12 @@ def test_an_interpreter_without_the_lab_in_the_environment_beside_the_app(
 
 
 @once
-def test_an_environment_without_gunicorn(outsider: Outsider, worker_class: str) -> None:
-    """The lab's serves there, alone."""
-    write(outsider.place, worker_class, setup=ALONE)
-    nothing = outsider.place / "nothing"
-    nothing.mkdir()
-    python = environment(outsider.place / ".venv", nothing)
+def test_the_labs_gunicorn_serves_in_an_environment_without_one(
+    outsider: Outsider, worker_class: str
+) -> None:
+    write_app(outsider.place, worker_class, setup=ALONE)
+    (outsider.place / "nothing").mkdir()
+    python = environment(outsider.place / ".venv", outsider.place / "nothing")
     outsider.sweep(worker_class, "2", *QUICK, "--app", "own:app")
     assert f"{python} has no Gunicorn: using 25.3.0" in outsider.last.err
     (record,) = outsider.records()
@@ -524,7 +519,7 @@ def test_an_environment_without_gunicorn(outsider: Outsider, worker_class: str) 
 
 
 @once
-def test_a_module_that_the_apps_environment_lacks(
+def test_a_missing_module_of_the_app_has_instructions(
     outsider: Outsider, worker_class: str, bare: Path
 ) -> None:
     (outsider.place / "own.py").write_text("import flask\n")
@@ -535,8 +530,8 @@ def test_a_module_that_the_apps_environment_lacks(
 
 
 @once
-def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) -> None:
-    """What the test above proves, it proves: with the checkout on its path, the app refuses."""
+def test_the_app_fails_if_the_checkout_is_on_its_path(foreign: Path, outsider: Outsider) -> None:
+    """So tests with ALONE prove that the lab is not on the path of the server."""
     for path, code in ((str(ROOT / "harness"), 1), ("", 0)):
         env = {**outsider.env, "PYTHONPATH": path}
         result = subprocess.run([foreign, "-c", ALONE], env=env, cwd=outsider.place, timeout=LONG_S)
@@ -544,8 +539,9 @@ def test_that_interpreter_would_have_noticed(foreign: Path, outsider: Outsider) 
 
 
 @once
-def test_a_class_whose_package_is_missing(outsider: Outsider, bare: Path) -> None:
-    """It is said, the other runs, and the exit code tells."""
+def test_a_class_without_its_package_is_reported_and_others_run(
+    outsider: Outsider, bare: Path
+) -> None:
     args = (*QUICK, "--python", str(bare), "--sleep", "0.3")
     missing, other = outsider.sweep("gevent,sync", "2", *args, code=3)
     error = outsider.last.err
