@@ -127,7 +127,8 @@ def test_incomparable_saved_runs_are_refused(lab: Lab) -> None:
 
 
 def test_each_app_that_cannot_be_imported_has_its_own_reason(lab: Lab) -> None:
-    args = "compare sync 4 --tool fast --a app=nosuch:app --b app=other:app".split()
+    sides = ("--a", "app=nosuch:app", "--b", "app=other:app")
+    args = ("compare", "sync", "4", "--tool", "fast", *sides)
     line = lab.refusal(*args, "--budget", "30s")
     assert "the first result needs 4 pairs of launches" in line
     result = lab(*args)

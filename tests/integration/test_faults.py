@@ -249,7 +249,8 @@ def test_a_run_on_a_full_disk_can_be_resumed(tmp_path: Path, worker_class: str, 
     with small_disk(small), sweep_in_second_load(lab, worker_class) as process:
         try:
             filler = small / "filler"
-            _fill_disk(filler)
+            with pytest.raises(OSError, match="No space left"):
+                filler.write_bytes(bytes(4 << 20))
             result = lab.finish(process)
         finally:
             process.kill()
@@ -258,12 +259,3 @@ def test_a_run_on_a_full_disk_can_be_resumed(tmp_path: Path, worker_class: str, 
         filler.unlink()
         assert_first_cell_valid(lab)
         assert_resumable(lab)
-
-
-def _fill_disk(path: Path) -> None:
-    with (
-        path.open("wb", buffering=0) as file,
-        pytest.raises(OSError, match="No space left"),
-    ):
-        while file.write(bytes(1 << 12)):
-            pass

@@ -1,4 +1,4 @@
-"""A project with `[tool.workerlab]` in its pyproject.toml: its app is measured, as that says."""
+"""A project with settings in `[tool.workerlab]` of its pyproject.toml."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ python = "env/python"
 slo = "p95<60s"
 mix = "load/shop.mix"
 """
-QUICK = ("--workers", "1", "--tool", "fast", "--rounds", "3")
 
 
 @pytest.fixture
 def shop(lab: Lab) -> Path:
-    """The project, with an interpreter that leaves a trace of each use."""
+    """The project, with an interpreter that records its use."""
     place = lab.place
     for name in ("env", "load", "inner"):
         (place / name).mkdir()
@@ -46,15 +45,15 @@ def shop(lab: Lab) -> Path:
     return place
 
 
-def test_its_app_is_served_from_a_directory_below_too(lab: Lab, shop: Path) -> None:
+def test_its_settings_apply_in_subdirectories(lab: Lab, shop: Path) -> None:
     inner = Lab(shop / "inner")
-    report = inner.report("sweep", "sync", "2", *QUICK)
+    report = inner.report("sweep", "sync", "2", "--workers", "1", "--tool", "fast", "--rounds", "3")
     (cell,) = report["cells"]
     assert (cell["app"], cell["failed"], set(cell["routes"])) == ("shop:app", 0, {"GET /", "cart"})
     assert [outcome["values"]["term"] for outcome in cell["target"]] == ["p95<60s"]
     assert report["title"].endswith("(app, python, slo, mix from pyproject.toml)")
     assert f"app, python, slo, mix from {shop}/pyproject.toml\n" in inner.last.err
     assert (shop / "env" / "used").exists()
-    (shop / "pyproject.toml").write_text("[tool.workerlab\n")  # of no matter to a saved run
-    again = inner.report("report", "results")
-    assert (again["title"], again["cells"]) == (report["title"], report["cells"])
+    (shop / "pyproject.toml").write_text("[tool.workerlab\n")  # does not affect saved runs
+    saved = inner.report("report", "results")
+    assert (saved["title"], saved["cells"]) == (report["title"], report["cells"])

@@ -1,5 +1,5 @@
-"""A reproduction from end to end: parts are runs of other commands, made once; what cannot run here
-is told, and tried again by --resume."""
+"""A reproduction from end to end: its parts are runs of other commands. `--resume` keeps finished
+parts and tries unavailable ones again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ tests = [{ says = "it does", part = "wrk", shows = ["SeriesLimits"] }]
 """
 
 
-def test_parts_are_made_once_and_claims_judged_by_them(lab: Lab, tmp_path: Path) -> None:
+def test_parts_run_once_and_decide_claims(lab: Lab, tmp_path: Path) -> None:
     (lab.place / "writeups.toml").write_text(WRITE_UPS)
     lab.program = [sys.executable, "-c", PROGRAM]
     lab.env["PATH"] = str(tmp_path / "empty")
@@ -70,9 +70,9 @@ def test_parts_are_made_once_and_claims_judged_by_them(lab: Lab, tmp_path: Path)
     assert [row["rps_then"] for row in report["tables"][0]["rows"]] == [10, 10]
     assert len(report["charts"][0]["series"]) == 2
     parts = lab.run / "parts"
-    before = {path: path.stat().st_mtime_ns for path in parts.rglob("*")}
-    assert before
-    again = lab("reproduce", "--resume", str(lab.run))
-    assert again.code == 1
-    assert "left out: wrk" in again.err
-    assert before == {path: path.stat().st_mtime_ns for path in parts.rglob("*")}
+    modified_ns = {path: path.stat().st_mtime_ns for path in parts.rglob("*")}
+    assert modified_ns
+    resumed = lab("reproduce", "--resume", str(lab.run))
+    assert resumed.code == 1
+    assert "left out: wrk" in resumed.err
+    assert modified_ns == {path: path.stat().st_mtime_ns for path in parts.rglob("*")}

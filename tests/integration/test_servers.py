@@ -1,5 +1,5 @@
-"""Servers other than Gunicorn, for real: their slots, proofs, spans and what cannot be seen; that
-`compare` and `advise` take them; and that nothing is left of them."""
+"""Servers other than Gunicorn: their slots, proofs and spans; `compare` and `advise` with them; no
+process remains after a kill."""
 
 from __future__ import annotations
 
@@ -11,27 +11,18 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.integration.conftest import (
-    Lab,
-    advise,
-    app_text,
-    listening_ports,
-    processes,
-    until,
-)
+from tests.integration.conftest import Lab, advise, app_text, listening_ports, processes, until
 from workerlab.server.worker_classes import SERVERS, class_named
 
 WORKERS, THREADS, N = 2, 2, 12
 SLOTS = {"granian": WORKERS * THREADS, "waitress": THREADS}
-PACKAGES = {name: class_named(name).packages for name in SERVERS}
-MISSING = {name for name, needed in PACKAGES.items() if not all(map(find_spec, needed))}
-KILLS = 3  # of each signal
+MISSING = {name for name in SERVERS if not all(map(find_spec, class_named(name).packages))}
 
 pytestmark = pytest.mark.once
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_another_server_has_the_slots_that_its_documentation_promises(lab: Lab, name: str) -> None:
+def test_another_server_has_its_documented_slots(lab: Lab, name: str) -> None:
     row = class_named(name)
     if name in MISSING:
         pytest.skip(f"{name} is not installed: extra `servers`")
@@ -43,7 +34,7 @@ def test_another_server_has_the_slots_that_its_documentation_promises(lab: Lab, 
     assert (cell["slots_configured"], cell["slots_measured"]) == (slots, slots or N)
     assert cell["failed"] == 0
     in_worker_ms = cell["waiting_split_ms"]["in_worker"]
-    assert (in_worker_ms is None) == bool(row.unmeasured)  # missing, and not 0
+    assert (in_worker_ms is None) == bool(row.unmeasured)  # missing, not 0
     (record,) = lab.records()
     assert len(record["worker_pids"]) == (1 if "workers" in row.ignores else WORKERS)
     assert record["proof"]["versions"][row.packages[0]]
@@ -54,14 +45,14 @@ needs_granian = pytest.mark.skipif("granian" in MISSING, reason="granian is not 
 
 
 @needs_granian
-def test_gthread_against_another_server_that_has_the_same_slots(lab: Lab) -> None:
+def test_compare_accepts_another_server(lab: Lab) -> None:
     report = lab.report(
         "compare", "gthread", "8", "--a", "threads=2", "--b", "class=granian threads=4",
         "--workers", "1", "--duration", "1", "--sleep", "0.1", "--budget", "30s",
     )  # fmt: skip
     answer = report["findings"][0]["answer"]
     assert answer["values"]["group"] == "gthread against granian at 8 connections"
-    # How certain that is within the budget is up to the machine; the opposite never is
+    # A busy machine may leave the result uncertain, but never reverses it
     assert answer["code"] in ("BDiffers", "DifferenceInconclusive")
     assert any("granian accepts and reads requests outside Python" in note["text"]
                for note in report["notes"])  # fmt: skip
@@ -70,12 +61,12 @@ def test_gthread_against_another_server_that_has_the_same_slots(lab: Lab) -> Non
     assert 0 < metrics["throughput_rps"]["a"] <= 2 / 0.099  # each slot is held for 100 ms
     assert metrics["throughput_rps"]["a"] < metrics["throughput_rps"]["b"] <= 4 / 0.099
     assert metrics["service_s"]["a"] == pytest.approx(metrics["service_s"]["b"], rel=0.2)
-    assert "in_worker_s" not in metrics  # of granian it cannot be seen
+    assert "in_worker_s" not in metrics  # not observable with granian
 
 
 @needs_granian
 def test_advise_writes_the_command_line_of_another_server(lab: Lab) -> None:
-    """That of each server is started by a unit test, `test_conf_file.py`."""
+    """The unit test `test_conf_file.py` starts each server's."""
     (lab.place / "waits.py").write_text(app_text("sync", wait_s=0.05))
     report = advise(
         lab, "--app", "waits:app", "--rate", "10", "--slo", "p50<400ms",
@@ -95,22 +86,24 @@ def test_advise_writes_the_command_line_of_another_server(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_kill_at_any_moment_leaves_nothing(lab: Lab, number: signal.Signals) -> None:
-    chance, names = random.Random(number), sorted({*SERVERS} - MISSING)
+def test_a_signal_at_any_time_leaves_no_processes_or_files(
+    lab: Lab, number: signal.Signals
+) -> None:
+    generator, names = random.Random(number), sorted({*SERVERS} - MISSING)
     temporary = lab.place / "tmp"
     temporary.mkdir()
     lab.env["TMPDIR"] = str(temporary)
-    before = listening_ports()
-    for attempt in range(KILLS):
+    ports = listening_ports()
+    for attempt in range(3):
         side_by_side = ("--jobs", "1") if attempt == 0 else ()
         process = lab.start(
             "sweep", ",".join(names), "1,2", "--workers", "2", "--threads", "2", "--sleep", "0.3",
             "--rounds", "3", "--tool", "fast", "--out", f"runs-{attempt}", *side_by_side,
         )  # fmt: skip
-        time.sleep(chance.uniform(0.5, 5.0))
+        time.sleep(generator.uniform(0.5, 5.0))
         result = lab.end(process, number)
         assert "Traceback" not in result.err
         until(lambda: not processes(str(lab.place)), "everything gone")
         assert list(lab.place.rglob("*.part")) == []
         assert list(temporary.iterdir()) == []
-    assert listening_ports() <= before
+    assert listening_ports() <= ports

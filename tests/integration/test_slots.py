@@ -1,4 +1,4 @@
-"""Every class, for real: its slots, its knee, its proof; as every tool finds them."""
+"""Slots, knee and proof of each class on real servers, measured with each tool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workerlab.analysis.knee import MAX_HALF_SHARE, ONE_LEVEL
 from workerlab.analysis.series import REACHED_SHARE
 from workerlab.server.worker_classes import class_named, configured_slots
 
-LEAST_S = LIMITED_SLEEP_S - 0.001  # a timer may fire so much before its time
+MIN_SLEEP_S = LIMITED_SLEEP_S - 0.001  # a timer may fire 1 ms early
 TOOLS = pytest.mark.parametrize("tool", ["fast", "ab", "wrk", "h2load", "oha"])
 
 
@@ -48,38 +48,40 @@ def test_slots_measured_are_the_slots_of_the_class(
 
 @TOOLS
 def test_no_number_is_impossible(limited: Sweep, worker_class: str, tool: str) -> None:
-    """A slot is held, and a client waits, at least as long as the app sleeps; the workers saw what
-    the client counted (or the cell were invalid).
+    """Requests hold a slot and clients wait at least as long as the app sleeps; counts of workers
+    and client agree (or the cell would be invalid).
 
-    That the mean response is longer than the mean service is no law: a worker closes its span
-    when the app is through, and by then the client may have had the answer for a while.
+    The mean response may be shorter than the mean service: a worker ends its span when the app
+    returns, after the client may have received the response.
     """
     cell = of_tool(limited.cells, tool)
-    held = min(LIMITED_N, slots_of(worker_class) or LIMITED_N)
-    assert 0 < cell["throughput_rps"] <= held / LEAST_S
-    assert cell["service_ms"]["mean"] >= 1000 * LEAST_S
-    if tool == "wrk":  # runs for a time, and has no mean of real requests
+    used_slots = min(LIMITED_N, slots_of(worker_class) or LIMITED_N)
+    assert 0 < cell["throughput_rps"] <= used_slots / MIN_SLEEP_S
+    assert cell["service_ms"]["mean"] >= 1000 * MIN_SLEEP_S
+    if tool == "wrk":  # has a fixed duration, and no mean of real requests
         return
-    assert cell["response_ms"]["mean"] >= 1000 * LEAST_S
+    assert cell["response_ms"]["mean"] >= 1000 * MIN_SLEEP_S
     assert cell["failed"] == 0
     assert cell["requests"] == 1 + LIMITED_ROUNDS * LIMITED_N
     assert sum(cell["requests_per_worker"].values()) == cell["requests"]
 
 
 @TOOLS
-def test_saturation(limited: Sweep, worker_class: str, tool: str) -> None:
+def test_only_classes_with_limited_slots_are_saturated(
+    limited: Sweep, worker_class: str, tool: str
+) -> None:
     if slots_of(worker_class):
         assert of_tool(limited.cells, tool)["verdict"] == "saturated"
         return
-    # A busy machine may make requests wait that no limit keeps, and one level alone then says
-    # nothing: the cell says so, and with it the class. Where none waited there is no excuse.
+    # On a busy machine requests may wait without a limit; then the single level is inconclusive,
+    # which the cell and the class report
     cell, series = of_tool(limited.cells, tool), of_tool(limited.report["classes"], tool)
     assert series["knee"] is None
     note = series["knee_note"]
     if cell["verdict"] == "inconclusive":
         assert note["text"] == "unknown: every cell is inconclusive"
-        assert cell["throughput_rps"] < REACHED_SHARE * LIMITED_N / LEAST_S
-    elif note["code"] == "KneeDoubtful":  # says so of itself, too
+        assert cell["throughput_rps"] < REACHED_SHARE * LIMITED_N / MIN_SLEEP_S
+    elif note["code"] == "KneeDoubtful":
         taken = {"CoresTaken", "CoresStolen"} & {finding["code"] for finding in cell["findings"]}
         assert taken or cell["throughput_half_rps"] > MAX_HALF_SHARE * cell["throughput_rps"]
     else:
@@ -88,14 +90,14 @@ def test_saturation(limited: Sweep, worker_class: str, tool: str) -> None:
 
 
 @pytest.mark.once
-def test_figures_of_ab_are_those_that_it_printed(limited: Sweep) -> None:
+def test_figures_of_ab_equal_its_output(limited: Sweep) -> None:
     cell = of_tool(limited.cells, "ab")
     (stdout,) = limited.lab.run.glob("raw/*-ab-*/tool/stdout")
-    printed = stdout.read_text()
+    output = stdout.read_text()
 
     def figure(pattern: str) -> float:
-        match = re.search(pattern, printed)
-        assert match is not None, printed
+        match = re.search(pattern, output)
+        assert match is not None, output
         return float(match[1])
 
     assert cell["ab"]["time_taken_s"] == figure(r"Time taken for tests: +([\d.]+)")
@@ -106,29 +108,28 @@ def test_figures_of_ab_are_those_that_it_printed(limited: Sweep) -> None:
     assert cell["ab_total_ms"]["max"] == figure(r"Total: .* (\d+)")
     assert cell["ab_waiting_ms"]["sd"] == figure(r"Waiting: +\d+ +\d+ +([\d.]+)")
     evidence = (item for finding in limited.report["findings"] for item in finding["evidence"])
-    assert "AbIdentities" in [item["code"] for item in evidence]  # of a disturbed class, too
+    assert "AbIdentities" in [item["code"] for item in evidence]  # even if disturbed
 
 
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="h2load is not installed")
 @pytest.mark.classes("asgi")
-def test_h2load_needs_connections_whose_end_is_announced(lab: Lab) -> None:
-    """asgi closes a connection without Connection: close in its response; it keeps one as usual."""
+def test_h2load_requires_responses_that_announce_the_end_of_a_connection(lab: Lab) -> None:
+    """Without keep-alive, asgi closes connections but omits the header Connection: close."""
     args = ("asgi", "4", "--sleep", "0.1", "--rounds", "4", "--tool", "h2load")
-    closed, kept = lab.sweep(*args, "--keepalive", "off,on", code=1)
-    assert closed["verdict"] == "invalid"
-    assert "use --keepalive on or another tool" in closed["reason"]["text"]
-    assert (kept["failed"], kept["requests"]) == (0, 17)
+    without_keepalive, with_keepalive = lab.sweep(*args, "--keepalive", "off,on", code=1)
+    assert without_keepalive["verdict"] == "invalid"
+    assert "use --keepalive on or another tool" in without_keepalive["reason"]["text"]
+    assert (with_keepalive["failed"], with_keepalive["requests"]) == (0, 17)
 
 
-PINNED = {"uvicorn": "__config__.PinnedUvicornWorker"}  # by its configuration file
-
-
-def test_proof_from_inside_the_server(limited: Sweep, worker_class: str) -> None:
+def test_the_server_proves_its_configuration(limited: Sweep, worker_class: str) -> None:
     row, server = class_named(worker_class), limited_server(worker_class)
     patching = {"gevent", "eventlet"} & {*row.packages}
+    # The configuration file of uvicorn defines its own class
+    classes = {"uvicorn": "__config__.PinnedUvicornWorker", **SUPPORTED_WORKERS}
     for record in limited.lab.records():
         proof = record["proof"]
-        assert proof["worker_class"] == (PINNED | SUPPORTED_WORKERS)[worker_class]
+        assert proof["worker_class"] == classes[worker_class]
         assert proof["patched"] == next(iter(patching), None)
         assert proof["workers"] == server.workers
         assert proof["threads"] == (server.threads if worker_class == "gthread" else 1)
@@ -138,5 +139,5 @@ def test_proof_from_inside_the_server(limited: Sweep, worker_class: str) -> None
         assert proof["gunicorn"] == "25.3.0"
         assert len(record["worker_pids"]) == server.workers
         assert (proof["event_loop"] is not None) == (row.loop or worker_class == "tornado")
-        # the native asgi worker listens again, with a queue of its own length
+        # asgi listens again, with its own backlog
         assert proof["accept_queue_limit"] == (100 if worker_class == "asgi" else 2048)
