@@ -99,9 +99,7 @@ def test_requests_on_one_connection_share_its_accept_time(cell: CellRecord) -> N
     assert len(accepts) == sum(not timing.reused for timing in cell.measurement.timings)
 
 
-def test_connections_are_reused_if_the_class_keeps_them(
-    cells: dict[bool, CellRecord], worker_class: str
-) -> None:
+def test_all_but_sync_reuse_connections(cells: dict[bool, CellRecord], worker_class: str) -> None:
     reused = {
         keepalive: sum(timing.reused for timing in cell.measurement.timings)
         for keepalive, cell in cells.items()
@@ -132,9 +130,7 @@ def ask(server: Running, headers: dict[str, str], port: int) -> bytes:
         connection.close()
 
 
-def test_the_probe_does_not_change_what_the_app_sees(
-    shared_server: Running, serve: Serve, worker_class: str
-) -> None:
+def test_apps_do_not_see_the_probe(shared_server: Running, serve: Serve, worker_class: str) -> None:
     """Environ and scope are equal except for the ports."""
 
     def environ(server: Running) -> str:
@@ -149,9 +145,7 @@ def test_the_probe_does_not_change_what_the_app_sees(
     assert "sixteen-letters-" in with_probe
 
 
-def test_a_reused_port_has_the_accept_time_of_its_newest_connection(
-    shared_server: Running, worker_class: str
-) -> None:
+def test_a_reused_port_has_the_last_accept_time(shared_server: Running, worker_class: str) -> None:
     port, starts_ns = free_port(), []
     before = len(finished_spans(shared_server))
     for _ in range(5):

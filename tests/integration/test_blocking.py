@@ -17,6 +17,7 @@ from tests.integration.conftest import ROOT
 from workerlab.analysis.diagnosis.blocking import blocking_lines
 from workerlab.analysis.diagnosis.loop import BlockedLoop, loop_use
 from workerlab.analysis.facts import Facts
+from workerlab.analysis.needs import NO_CPU, needs_of
 from workerlab.model.plan import App, Cell, Inside, Server
 from workerlab.report.values import text
 
@@ -124,9 +125,7 @@ FREE = {
 @pytest.mark.parametrize(
     ("loop", "query"), [case_of(name, query) for name, queries in FREE.items() for query in queries]
 )
-def test_no_line_is_reported_if_the_loop_is_free(
-    measure: Measure, tmp_path: Path, loop: str, query: str
-) -> None:
+def test_free_loops_report_no_line(measure: Measure, tmp_path: Path, loop: str, query: str) -> None:
     with burning(tmp_path / "burned", 1 if (loop, query) == NOISY_FREE else 0):
         facts = measure(query)
     assert len(facts.data.stacks.samples) > 20
@@ -135,5 +134,9 @@ def test_no_line_is_reported_if_the_loop_is_free(
 
 
 @pytest.mark.classes("uvicorn", "sync")
-def test_stacks_are_sampled_only_on_request(measure: Measure) -> None:
-    assert measure("what=nothing&wait=20", inside="").data.stacks.samples == ()
+def test_stacks_and_needs_are_measured_only_on_request(measure: Measure, tmp_path: Path) -> None:
+    facts = measure("what=nothing&wait=20", inside="")
+    assert facts.data.stacks.samples == ()
+    assert all(span.cost is None for span in facts.spans)
+    assert not list(tmp_path.rglob("costs-*"))
+    assert needs_of(facts) == NO_CPU

@@ -37,7 +37,7 @@ once = pytest.mark.once
 ATTEMPTS = 3  # at catching a sweep during its second load
 
 
-def sweep_in_second_load(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
+def sweep_in_second_load(lab: Lab, worker_class: str = "sync") -> subprocess.Popen[str]:
     """A sweep that has finished its first cell. Loads take seconds, also for busy machines; cells
     run one after the other (`test_jobs.py` tests them side by side)."""
     return lab.at_work(
@@ -81,10 +81,10 @@ def _guards(process: subprocess.Popen[str]) -> list[int]:
 
 
 @once
-def test_a_second_interrupt_ends_the_harness_at_once(lab: Lab, worker_class: str) -> None:
+def test_a_second_interrupt_ends_the_harness_at_once(lab: Lab) -> None:
     """The guards are stopped, so the harness cannot finish the cleanup after the first
     interrupt."""
-    process, guards = _sweep_with_pids(lab, worker_class, _guards)
+    process, guards = _sweep_with_pids(lab, "sync", _guards)
     stop(guards)
     try:
         process.send_signal(signal.SIGINT)
@@ -113,8 +113,8 @@ def test_no_process_survives_sigkill_of_the_harness(lab: Lab, worker_class: str)
 
 
 @once
-def test_a_crash_of_the_interpreter_prints_tracebacks(lab: Lab, worker_class: str) -> None:
-    result = lab.end(sweep_in_second_load(lab, worker_class), signal.SIGSEGV)
+def test_a_crash_of_the_interpreter_prints_tracebacks(lab: Lab) -> None:
+    result = lab.end(sweep_in_second_load(lab), signal.SIGSEGV)
     assert result.code == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in result.err
     assert "scheduler.py" in result.err
@@ -149,9 +149,7 @@ def _sweep_with_pids(
 @pytest.mark.parametrize(
     "victim", [pytest.param("worker", marks=once), "arbiter", pytest.param("tool", marks=once)]
 )
-def test_the_death_of_a_process_of_the_trial_makes_the_cell_invalid(
-    lab: Lab, worker_class: str, victim: str
-) -> None:
+def test_a_killed_process_makes_its_cell_invalid(lab: Lab, worker_class: str, victim: str) -> None:
     pids: dict[str, Callable[[subprocess.Popen[str]], list[int]]] = {
         "tool": lambda _: _generators(lab),
         "arbiter": lambda _: _arbiter(lab),
@@ -187,13 +185,11 @@ esac
 
 
 @once
-def test_cells_of_a_broken_load_tool_are_invalid(
-    tmp_path: Path, worker_class: str, lab: Lab
-) -> None:
+def test_cells_of_a_broken_load_tool_are_invalid(tmp_path: Path, lab: Lab) -> None:
     args = ("--workers", "1", "--sleep", "0.1", "--tool", "ab")
     with fake_program(tmp_path, "ab", FAKE) as fakes:
         faked = Lab(tmp_path, fakes)
-        cells = faked.sweep(worker_class, "1,2,3,4", *args, code=1)
+        cells = faked.sweep("sync", "1,2,3,4", *args, code=1)
     assert [cell["concurrency"] for cell in cells] == [1, 2, 3, 4]
     for cell in cells:
         assert cell["verdict"] == "invalid"
@@ -205,12 +201,10 @@ def test_cells_of_a_broken_load_tool_are_invalid(
 
 
 @once
-def test_the_deadline_ends_a_load_tool_that_hangs(
-    worker_class: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_deadline_ends_a_hanging_tool(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a single trial with a short deadline."""
     args = ("--workers", "1", "--sleep", "0.1", "--rounds", "2", "--tool", "fast")
-    lab.sweep(worker_class, "1", *args)
+    lab.sweep("sync", "1", *args)
     plan = load_run(lab.run).plan
     (planned,) = trials_of(plan)
     monkeypatch.setattr(trial, "TOOL_SLACK_S", 0.1)
@@ -243,10 +237,10 @@ def small_disk(place: Path) -> Iterator[None]:
 
 
 @once
-def test_a_run_on_a_full_disk_can_be_resumed(tmp_path: Path, worker_class: str, lab: Lab) -> None:
+def test_a_run_on_a_full_disk_can_be_resumed(tmp_path: Path, lab: Lab) -> None:
     """The second cell does not fit until a file is removed."""
     small = tmp_path / "results"
-    with small_disk(small), sweep_in_second_load(lab, worker_class) as process:
+    with small_disk(small), sweep_in_second_load(lab) as process:
         try:
             filler = small / "filler"
             with pytest.raises(OSError, match="No space left"):

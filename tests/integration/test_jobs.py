@@ -30,8 +30,8 @@ def records(lab: Lab) -> list[Record]:
     return list(load_run(lab.run).records.values())
 
 
-def test_cells_that_sleep_run_side_by_side(lab: Lab, worker_class: str) -> None:
-    report = lab.report("sweep", worker_class, "1,2,4", *SLOW)
+def test_cells_that_sleep_run_side_by_side(lab: Lab) -> None:
+    report = lab.report("sweep", "sync", "1,2,4", *SLOW)
     assert [cell["concurrency"] for cell in report["cells"]] == [1, 2, 4]
     first_attempts = [record for record in records(lab) if record.again_cores is None]
     for record, other in combinations(first_attempts, 2):
@@ -46,11 +46,11 @@ def test_cells_that_sleep_run_side_by_side(lab: Lab, worker_class: str) -> None:
         assert "RanSideBySide" in [note["code"] for note in report["notes"]]
 
 
-def test_each_cell_counts_drops_of_its_own_sockets(lab: Lab, worker_class: str) -> None:
+def test_each_cell_counts_drops_of_its_own_sockets(lab: Lab) -> None:
     """One server with a full accept queue, one without: the counters of the network namespace
     include both."""
     args = ("--workers", "1", "--sleep", "0.5", "--rounds", "2", "--backlog", "1,64")
-    full, roomy = lab.sweep(worker_class, "8", *args, "--tool", "fast")
+    full, roomy = lab.sweep("sync", "8", *args, "--tool", "fast")
     assert (full["backlog"], roomy["backlog"]) == (1, 64)
     record, other = records(lab)
     assert overlap(record, other)
@@ -65,13 +65,11 @@ def test_each_cell_counts_drops_of_its_own_sockets(lab: Lab, worker_class: str) 
     assert "handshakes" not in json.dumps(roomy["reason"])
 
 
-def test_the_first_cell_of_a_custom_app_runs_alone_even_with_jobs(
-    lab: Lab, worker_class: str
-) -> None:
+def test_the_first_cell_of_a_custom_app_runs_alone_even_with_jobs(lab: Lab) -> None:
     """It predicts the others."""
-    (lab.place / "own.py").write_text(app_text(worker_class, wait_s=0.5))
+    (lab.place / "own.py").write_text(app_text("sync", wait_s=0.5))
     load = ("--workers", "2", "--rounds", "3", "--tool", "fast", "--app", "own:app")
-    lab.sweep(worker_class, "1,2,4", *load, "--jobs", "3")
+    lab.sweep("sync", "1,2,4", *load, "--jobs", "3")
     first, *others = records(lab)
     assert first.beside == ()
     assert overlap(*others)
@@ -79,16 +77,16 @@ def test_the_first_cell_of_a_custom_app_runs_alone_even_with_jobs(
     assert not any(overlap(first, other) for other in others)
 
 
-def sweep_in_all_loads(lab: Lab, worker_class: str) -> subprocess.Popen[str]:
+def sweep_in_all_loads(lab: Lab) -> subprocess.Popen[str]:
     return lab.at_work(
-        *("sweep", worker_class, "1,2", *SLOW),
+        *("sweep", "sync", "1,2", *SLOW),
         when=lambda: lab.loads() == 2,
         what="the loads of all cells",
     )
 
 
-def test_an_interrupt_ends_all_cells(lab: Lab, worker_class: str) -> None:
-    result = lab.end(sweep_in_all_loads(lab, worker_class), signal.SIGINT)
+def test_an_interrupt_ends_all_cells(lab: Lab) -> None:
+    result = lab.end(sweep_in_all_loads(lab), signal.SIGINT)
     assert result.code == 130, result.err
     assert "--resume" in result.err
     assert "Traceback" not in result.err
@@ -100,9 +98,9 @@ def test_an_interrupt_ends_all_cells(lab: Lab, worker_class: str) -> None:
     assert all(cell["throughput_rps"] for cell in cells)
 
 
-def test_an_interrupt_while_servers_start_ends_all_cells(lab: Lab, worker_class: str) -> None:
+def test_an_interrupt_while_servers_start_ends_all_cells(lab: Lab) -> None:
     process = lab.at_work(
-        *("sweep", worker_class, "1,2,4", *SLOW),
+        *("sweep", "sync", "1,2,4", *SLOW),
         when=lambda: list(lab.place.glob("results/*/raw/*/server.log")),
         what="the first server starts",
     )
@@ -112,13 +110,13 @@ def test_an_interrupt_while_servers_start_ends_all_cells(lab: Lab, worker_class:
     assert not processes(str(lab.place))
 
 
-def test_sigkill_of_the_harness_ends_all_cells(lab: Lab, worker_class: str) -> None:
-    lab.end(sweep_in_all_loads(lab, worker_class), signal.SIGKILL)
+def test_sigkill_of_the_harness_ends_all_cells(lab: Lab) -> None:
+    lab.end(sweep_in_all_loads(lab), signal.SIGKILL)
     until(lambda: not processes(str(lab.place)), "everything gone")
 
 
-def test_a_failed_cell_does_not_affect_others(lab: Lab, worker_class: str) -> None:
-    process = sweep_in_all_loads(lab, worker_class)
+def test_a_failed_cell_does_not_affect_others(lab: Lab) -> None:
+    process = sweep_in_all_loads(lab)
     os.kill(lab.workers()[0], signal.SIGKILL)
     result = lab.finish(process)
     assert result.code == 1, result.err

@@ -34,9 +34,7 @@ def within(record: dict[str, Any], at_ns: int) -> bool:
 
 
 @pytest.mark.classes("gthread", "uvicorn")
-def test_varying_throughput_is_measured_in_a_second_longer_load(
-    lab: Lab, worker_class: str
-) -> None:
+def test_varying_throughput_is_measured_in_a_second_load(lab: Lab, worker_class: str) -> None:
     """With keep-alive: the server must have closed the connections of the first load before the
     second one. A pause of the machine in the first load may leave no time for a second one."""
     write_app(lab, worker_class)
@@ -74,11 +72,11 @@ def test_varying_throughput_is_measured_in_a_second_longer_load(
 
 
 @pytest.mark.once
-def test_the_load_of_an_app_that_sleeps_is_not_repeated(lab: Lab, worker_class: str) -> None:
+def test_the_load_of_an_app_that_sleeps_is_not_repeated(lab: Lab) -> None:
     """The throughput of requests of 1 s is precise unless the machine pauses or workers wait long
     for a core: then the test tries again."""
     for _ in range(5):
-        (cell,) = lab.sweep(worker_class, str(N), "--sleep", "1", "--tool", "fast")
+        (cell,) = lab.sweep("sync", str(N), "--sleep", "1", "--tool", "fast")
         record, raw = only_record(lab)
         durations_ns = [
             (span.end_ns or 0) - span.start_ns
@@ -100,13 +98,11 @@ def test_the_load_of_an_app_that_sleeps_is_not_repeated(lab: Lab, worker_class: 
 
 
 @pytest.mark.once
-def test_a_cell_interrupted_in_its_second_load_is_measured_again(
-    lab: Lab, worker_class: str
-) -> None:
-    write_app(lab, worker_class)
+def test_a_cell_interrupted_in_its_second_load_is_measured_again(lab: Lab) -> None:
+    write_app(lab, "sync")
     args = ("--workers", "2", "--tool", "fast", "--app", "own:app", "--max-seconds", "8")
     process = lab.at_work(
-        *("sweep", worker_class, str(N), *args),
+        *("sweep", "sync", str(N), *args),
         when=lambda: list(lab.place.glob("results/*/raw/*/pilot/tool/stdout")) and lab.loads(),
         what="the second load",
     )

@@ -13,7 +13,7 @@ import pytest
 
 from tests.builders.trials import run_trial
 from tests.integration.conftest import app_text
-from workerlab.analysis.needs import NO_CPU, needs_of
+from workerlab.analysis.needs import needs_of
 from workerlab.analysis.slots import queued_gap_s
 from workerlab.model.plan import App, Cell, Rate, Route, Server
 from workerlab.model.result import Needs, RequestNeed
@@ -104,9 +104,7 @@ def test_a_slot_has_a_short_gap_between_requests(sleep_and_cpu: tuple[Needs, Any
 
 
 @pytest.mark.classes("sync")
-def test_at_a_low_rate_the_gap_is_that_of_lone_requests(
-    measure: Measure, worker_class: str
-) -> None:
+def test_at_a_low_rate_the_gap_is_of_lone_requests(measure: Measure, worker_class: str) -> None:
     needs, _ = measure(sleeping(worker_class, "/?sleep=0.01"), rate=Rate(rps=5.0))
     assert "GapFromLoneRequests" in [note.code for note in needs.notes]
 
@@ -164,9 +162,7 @@ def test_cpu_used_without_the_gil_is_separate(measure: Measure, tmp_path: Path) 
 
 @pytest.mark.once
 @pytest.mark.parametrize("preload", [False, True])
-def test_memory_is_shared_between_workers_only_with_preload(
-    measure: Measure, tmp_path: Path, preload: bool
-) -> None:
+def test_memory_is_shared_only_by_preload(measure: Measure, tmp_path: Path, preload: bool) -> None:
     held = f'HELD = bytearray(b"x") * ({HELD_MB} << 20)'
     (tmp_path / "holds.py").write_text(app_text("sync", setup=held, wait_s=0.01))
     needs, _ = measure(App("holds:app", str(tmp_path)), preload=preload)
@@ -178,12 +174,3 @@ def test_memory_is_shared_between_workers_only_with_preload(
     else:
         assert memory.private_bytes >= HELD_MB * MB
         assert memory.total(2) >= 2 * HELD_MB * MB
-
-
-@pytest.mark.once
-def test_needs_are_measured_only_on_request(tmp_path: Path, worker_class: str) -> None:
-    server = Server(worker_class, 2, 1, 2048, 1000, app=sleeping(worker_class, "/?sleep=0.01"))
-    facts = run_trial(tmp_path, Cell(server, "fast", 2), duration_s=1.0)
-    assert all(span.cost is None for span in facts.spans)
-    assert not list(tmp_path.rglob("costs-*"))
-    assert needs_of(facts) == NO_CPU

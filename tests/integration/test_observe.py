@@ -44,9 +44,7 @@ def is_steady(spans: list[Span], at_ns: int) -> bool:
     return busy and not any(-250e6 < boundary - at_ns < 150e6 for boundary in boundaries)
 
 
-def test_connections_wait_in_the_queue_or_in_workers_depending_on_the_class(
-    closed: tuple[dict[str, Any], Path], worker_class: str
-) -> None:
+def test_only_sync_fills_the_queue(closed: tuple[dict[str, Any], Path], worker_class: str) -> None:
     record, raw = closed
     observed = read_observations(raw)
     assert observed.missing == {}
@@ -211,9 +209,7 @@ def test_the_queue_is_available_during_the_load(rerun: trial.Task) -> None:
 
 
 @pytest.mark.once
-def test_a_failing_observer_does_not_affect_the_trial(
-    rerun: trial.Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_survives_its_observer(rerun: trial.Task, monkeypatch: pytest.MonkeyPatch) -> None:
     rerun.directory.mkdir()
     (rerun.directory / FILE).symlink_to("/dev/full")
     original_mkdir = Path.mkdir

@@ -201,9 +201,7 @@ app = tornado.web.Application([("/", Handler)])
 
 
 @pytest.mark.classes("tornado")
-def test_native_tornado_apps_serve_more_requests_at_once_than_workers(
-    serve: Serve, tmp_path: Path
-) -> None:
+def test_native_tornado_apps_serve_more_requests_than_workers(serve: Serve, tmp_path: Path) -> None:
     """Unlike WSGI apps on the same class. Requests are repeated if a pause of the machine
     separates them."""
     n = 8
@@ -277,12 +275,10 @@ def test_an_app_of_the_wrong_kind_is_refused(lab: Lab, worker_class: str) -> Non
         ("broken:app", "asked for"),
     ],
 )
-def test_an_app_that_cannot_be_imported_has_a_reason(
-    lab: Lab, worker_class: str, target: str, reason: str
-) -> None:
-    write_app(lab.place, worker_class)
+def test_an_app_that_cannot_be_imported_has_a_reason(lab: Lab, target: str, reason: str) -> None:
+    write_app(lab.place, "sync")
     (lab.place / "broken.py").write_text("raise RuntimeError('asked for')\n")
-    cells = lab.sweep(worker_class, "2", *QUICK, "--app", target, code=3)
+    cells = lab.sweep("sync", "2", *QUICK, "--app", target, code=3)
     assert [cell["verdict"] for cell in cells] == ["invalid"]
     assert reason in lab.last.out
     assert "Traceback" not in lab.last.err
@@ -318,9 +314,7 @@ NEEDS_ENVIRONMENT = (
 
 
 @pytest.mark.classes("sync", "uvicorn")
-def test_a_gunicorn_file_is_used_except_for_overridden_settings(
-    lab: Lab, worker_class: str
-) -> None:
+def test_a_gunicorn_file_is_used_except_overridden_settings(lab: Lab, worker_class: str) -> None:
     place = lab.place
     write_app(place, worker_class, setup="import os", work=NEEDS_ENVIRONMENT)
     (place / "own_conf.py").write_text(OWN_CONFIG)
@@ -346,17 +340,15 @@ def test_a_gunicorn_file_is_used_except_for_overridden_settings(
 
 @once
 @pytest.mark.parametrize("flag", [(), ("--chdir", "shop")])
-def test_options_override_the_directory_and_workers_of_a_gunicorn_file(
-    lab: Lab, worker_class: str, flag: tuple[str, ...]
-) -> None:
+def test_options_override_directory_and_workers_of_a_file(lab: Lab, flag: tuple[str, ...]) -> None:
     """Its `chdir` is relative to the caller's directory."""
     (lab.place / "shop").mkdir()
-    write_app(lab.place / "shop", worker_class)
+    write_app(lab.place / "shop", "sync")
     (lab.place / "elsewhere").mkdir()
     directory = "elsewhere" if flag else "shop"
     text = f"wsgi_app = 'own:app'\nchdir = {directory!r}\nworkers = 1\n"
     (lab.place / "own_conf.py").write_text(text)
-    (cell,) = lab.sweep(worker_class, "2", *QUICK, "--config", "own_conf.py", *flag)
+    (cell,) = lab.sweep("sync", "2", *QUICK, "--config", "own_conf.py", *flag)
     assert cell["throughput_rps"] > 0
     (record,) = lab.records()
     assert record["proof"]["workers"] == len(record["worker_pids"]) == 2
@@ -392,30 +384,26 @@ def crowded_lab(lab: Lab) -> Lab:
 
 @once
 @pytest.mark.parametrize("flag", [(), ("--chdir", "project")])
-def test_a_project_is_served_with_its_own_packages(
-    crowded_lab: Lab, worker_class: str, flag: tuple[str, ...]
-) -> None:
+def test_a_project_is_served_with_its_own_packages(crowded_lab: Lab, flag: tuple[str, ...]) -> None:
     """Even under the former name of a bundled app."""
     place = crowded_lab.place / (flag[1] if flag else "")
     write_packages(place, "")
-    text = app_text(worker_class, setup=OWN_PACKAGES, wait_s=WAIT_S)
+    text = app_text("sync", setup=OWN_PACKAGES, wait_s=WAIT_S)
     (place / "apps/sleep_wsgi.py").write_text(text)
-    (cell,) = crowded_lab.sweep(worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app", *flag)
+    (cell,) = crowded_lab.sweep("sync", "2", *QUICK, "--app", "apps.sleep_wsgi:app", *flag)
     assert (cell["app"], cell["failed"]) == ("apps.sleep_wsgi:app", 0)
 
 
 @once
-def test_a_bundled_app_ignores_packages_in_the_working_directory(
-    crowded_lab: Lab, worker_class: str
-) -> None:
+def test_a_bundled_app_ignores_packages_in_the_working_directory(crowded_lab: Lab) -> None:
     write_packages(crowded_lab.place, WRONG_PACKAGE)
-    (cell,) = crowded_lab.sweep(worker_class, "2", *QUICK, "--app", "@sleep_wsgi", "--sleep", "0.1")
+    (cell,) = crowded_lab.sweep("sync", "2", *QUICK, "--app", "@sleep_wsgi", "--sleep", "0.1")
     assert (cell["app"], cell["failed"]) == ("@sleep_wsgi", 0)
 
 
 @once
-def test_the_former_name_of_a_bundled_app_is_refused(lab: Lab, worker_class: str) -> None:
-    lab.sweep(worker_class, "2", *QUICK, "--app", "apps.sleep_wsgi:app", code=3)
+def test_the_former_name_of_a_bundled_app_is_refused(lab: Lab) -> None:
+    lab.sweep("sync", "2", *QUICK, "--app", "apps.sleep_wsgi:app", code=3)
     assert "No module named 'apps'; the bundled app is @sleep_wsgi" in lab.last.out
 
 
@@ -487,7 +475,7 @@ else:
 
 
 @pytest.mark.classes("sync", "uvicorn")  # the configuration file of uvicorn has imports
-def test_the_interpreter_of_a_venv_next_to_the_app_serves_it_without_the_lab(
+def test_a_venv_next_to_the_app_is_used(
     outsider: Outsider, worker_class: str, foreign: Path
 ) -> None:
     """It is found without --python and named in the title."""
@@ -505,13 +493,11 @@ def test_the_interpreter_of_a_venv_next_to_the_app_serves_it_without_the_lab(
 
 
 @once
-def test_the_labs_gunicorn_serves_in_an_environment_without_one(
-    outsider: Outsider, worker_class: str
-) -> None:
-    write_app(outsider.place, worker_class, setup=ALONE)
+def test_the_labs_gunicorn_serves_in_an_environment_without_one(outsider: Outsider) -> None:
+    write_app(outsider.place, "sync", setup=ALONE)
     (outsider.place / "nothing").mkdir()
     python = environment(outsider.place / ".venv", outsider.place / "nothing")
-    outsider.sweep(worker_class, "2", *QUICK, "--app", "own:app")
+    outsider.sweep("sync", "2", *QUICK, "--app", "own:app")
     assert f"{python} has no Gunicorn: using 25.3.0" in outsider.last.err
     (record,) = outsider.records()
     assert record["proof"]["gunicorn"] == "25.3.0"
@@ -519,12 +505,10 @@ def test_the_labs_gunicorn_serves_in_an_environment_without_one(
 
 
 @once
-def test_a_missing_module_of_the_app_has_instructions(
-    outsider: Outsider, worker_class: str, bare: Path
-) -> None:
+def test_a_missing_module_of_the_app_has_instructions(outsider: Outsider, bare: Path) -> None:
     (outsider.place / "own.py").write_text("import flask\n")
     args = (*QUICK, "--app", "own:app", "--python", str(bare))
-    outsider.sweep(worker_class, "2", *args, code=3)
+    outsider.sweep("sync", "2", *args, code=3)
     step = f"; install it for {bare}, or name the app's interpreter with --python"
     assert f"No module named 'flask' (own.py line 1){step}" in outsider.last.out
 
@@ -539,9 +523,7 @@ def test_the_app_fails_if_the_checkout_is_on_its_path(foreign: Path, outsider: O
 
 
 @once
-def test_a_class_without_its_package_is_reported_and_others_run(
-    outsider: Outsider, bare: Path
-) -> None:
+def test_a_class_without_its_package_is_left_out(outsider: Outsider, bare: Path) -> None:
     args = (*QUICK, "--python", str(bare), "--sleep", "0.3")
     missing, other = outsider.sweep("gevent,sync", "2", *args, code=3)
     error = outsider.last.err

@@ -86,9 +86,7 @@ def test_advise_writes_the_command_line_of_another_server(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_at_any_time_leaves_no_processes_or_files(
-    lab: Lab, number: signal.Signals
-) -> None:
+def test_a_signal_at_any_time_leaves_no_process_or_file(lab: Lab, number: signal.Signals) -> None:
     generator, names = random.Random(number), sorted({*SERVERS} - MISSING)
     temporary = lab.place / "tmp"
     temporary.mkdir()

@@ -26,10 +26,10 @@ def results(report: dict[str, Any]) -> list[str]:
     return [term["values"]["result"] for term in cell["target"]]
 
 
-def test_a_target_is_met(lab: Lab, worker_class: str) -> None:
+def test_a_target_is_met(lab: Lab) -> None:
     """The load is long enough for the target, although throughput would be precise earlier. After a
     pause of the machine the interval may reach below any limit."""
-    sweep = ("sweep", worker_class, *OPTIONS, "--slo", KEPT, "--fail-on-slo", "--format", "json")
+    sweep = ("sweep", "sync", *OPTIONS, "--slo", KEPT, "--fail-on-slo", "--format", "json")
     result = retry_if_disturbed(
         lab,
         lambda: lab(*sweep),
@@ -47,8 +47,8 @@ def test_a_target_is_met(lab: Lab, worker_class: str) -> None:
     assert lab(*run, "--slo", BROKEN, "--fail-on-slo").code == 4
 
 
-def test_a_missed_target_fails_with_4_if_requested(lab: Lab, worker_class: str) -> None:
-    report = lab.report("sweep", worker_class, *OPTIONS, "--slo", BROKEN, "--fail-on-slo", code=4)
+def test_a_missed_target_fails_with_4_if_requested(lab: Lab) -> None:
+    report = lab.report("sweep", "sync", *OPTIONS, "--slo", BROKEN, "--fail-on-slo", code=4)
     assert results(report) == ["broken"]
     assert codes(report) == ["TargetNotKept"]
     assert lab("sweep", "--resume", str(lab.run)).code == 0

@@ -37,7 +37,7 @@ def slots_of(worker_class: str) -> int | None:
 
 
 @TOOLS
-def test_slots_measured_are_the_slots_of_the_class(
+def test_measured_slots_are_those_of_the_class(
     limited: Sweep, worker_class: str, tool: str
 ) -> None:
     series = of_tool(limited.report["classes"], tool)
@@ -67,9 +67,7 @@ def test_no_number_is_impossible(limited: Sweep, worker_class: str, tool: str) -
 
 
 @TOOLS
-def test_only_classes_with_limited_slots_are_saturated(
-    limited: Sweep, worker_class: str, tool: str
-) -> None:
+def test_only_limited_classes_are_saturated(limited: Sweep, worker_class: str, tool: str) -> None:
     if slots_of(worker_class):
         assert of_tool(limited.cells, tool)["verdict"] == "saturated"
         return

@@ -48,22 +48,20 @@ TOOL = "coroutines"
 KEY = CeilingKey(TOOL, keepalive=False, processes=1, connections=16)
 
 
-def sweep_idle_app(lab: Lab, worker_class: str, cache: Path) -> CommandResult:
+def sweep_idle_app(lab: Lab, cache: Path) -> CommandResult:
     """A sweep of an app that does nothing. Its load lasts a tenth of a second: on a busy machine
     the cell may be invalid (exit code 1), which does not affect ceilings."""
     lab.env["XDG_CACHE_HOME"] = str(cache.parents[1])
-    result = lab("sweep", worker_class, "4", "--workers", "2", "--sleep", "0", "--rounds", "50",
+    result = lab("sweep", "sync", "4", "--workers", "2", "--sleep", "0", "--rounds", "50",
                  "--tool", TOOL, "--format", "json")  # fmt: skip
     invalid = [cell["reason"] for cell in result.report["cells"] if cell["verdict"] == "invalid"]
     assert result.code == bool(invalid), (invalid, result.err)
     return result
 
 
-def test_a_sweep_measures_the_ceiling_of_its_tool_once(
-    lab: Lab, worker_class: str, cache: Path
-) -> None:
+def test_a_sweep_measures_the_ceiling_of_its_tool_once(lab: Lab, cache: Path) -> None:
     for _ in range(5):
-        first = sweep_idle_app(lab, worker_class, cache)
+        first = sweep_idle_app(lab, cache)
         rps = first.report["cells"][0]["throughput_rps"] or 0.0  # none if the cell is invalid
         if calibration.is_near_limit(KEY, {KEY: rps}):
             break
@@ -79,14 +77,14 @@ def test_a_sweep_measures_the_ceiling_of_its_tool_once(
     (ceiling,) = environment["ceilings"]
     assert ceiling["tool"] == TOOL
     assert ceiling["rps"] > 0
-    second = sweep_idle_app(lab, worker_class, cache)
+    second = sweep_idle_app(lab, cache)
     assert "measuring" not in second.err
     assert second.report["environment"]["ceilings"] == [ceiling]
 
 
-def test_the_number_of_tool_processes_is_an_axis(lab: Lab, worker_class: str) -> None:
+def test_the_number_of_tool_processes_is_an_axis(lab: Lab) -> None:
     cells = lab.sweep(
-        *(worker_class, "4", "--workers", "2", "--sleep", "0.5", "--tool", "fast"),
+        *("sync", "4", "--workers", "2", "--sleep", "0.5", "--tool", "fast"),
         *("--rounds", "5", "--tool-processes", "1,2"),
     )
     assert [cell["tool_processes"] for cell in cells] == [1, 2]
@@ -147,9 +145,7 @@ def test_a_resumed_run_reaches_a_verdict(lab: Lab, cache: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="TCP states are observed on Linux")
 @pytest.mark.parametrize("tool", ["fast", "locust"])
-def test_connections_closed_by_the_server_are_a_phase_of_the_load(
-    tmp_path: Path, tool: str
-) -> None:
+def test_connections_closed_by_the_server_are_a_phase(tmp_path: Path, tool: str) -> None:
     if missing := why_unavailable(tool):
         pytest.skip(missing)
     null = NullServer(delay_s=(0.1, 0.1), requests_per_connection=15)

@@ -287,9 +287,7 @@ def next_response(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @generators(*FORKING)
-def test_no_process_survives_a_killed_generator(
-    name: str, number: signal.Signals, tmp_path: Path
-) -> None:
+def test_no_process_outlives_a_generator(name: str, number: signal.Signals, tmp_path: Path) -> None:
     def remaining() -> list[Process]:
         processes = running(f"X-Place: {tmp_path}")
         return [process for process in processes if "null-server" not in str(process.words)]
@@ -329,9 +327,7 @@ def serving(
 @pytest.mark.parametrize(
     ("name", "processes"), [("locust", 1), ("locust-fast", 2)], indirect=["name"]
 )
-def test_locust_sends_no_request_before_it_is_due(
-    name: str, processes: int, tmp_path: Path
-) -> None:
+def test_locust_sends_no_request_early(name: str, processes: int, tmp_path: Path) -> None:
     """The k-th request arrives after the k-th due time, whichever process sends it. The reported
     lag is at most the measured one."""
     arrived = list[int]()
@@ -363,9 +359,7 @@ def test_locust_sends_no_request_before_it_is_due(
 
 
 @generators("locust-fast")  # the other client has the same users
-def test_requests_that_wait_for_a_user_of_locust_are_timed_from_when_they_were_due(
-    name: str, tmp_path: Path
-) -> None:
+def test_waiting_for_a_locust_user_counts_as_response_time(name: str, tmp_path: Path) -> None:
     """Two users and 0.1 s per response allow 20 of 60 requests/s."""
     load = a_load(concurrency=2, rate_rps=60.0, duration_s=2.0)
     for number in range(5):  # a pause of the machine leaves fewer requests

@@ -97,9 +97,7 @@ def is_whole(result: CommandResult) -> bool:
 
 
 @pytest.mark.parametrize("args", LOADS.values(), ids=LOADS)
-def test_the_counts_of_each_route_match_those_of_the_workers(
-    lab: Lab, args: tuple[str, ...]
-) -> None:
+def test_counts_of_each_route_match_those_of_the_workers(lab: Lab, args: tuple[str, ...]) -> None:
     if "locust" in args[1]:
         pytest.importorskip("geventhttpclient")
 

@@ -54,9 +54,7 @@ def ask(connection: http.client.HTTPConnection, **headers: str) -> tuple[int, by
 
 
 @pytest.mark.parametrize("delay_s", [(0.0, 0.0), (0.01, 0.01)])
-def test_connections_close_after_a_given_number_of_requests(
-    tmp_path: Path, delay_s: tuple[float, float]
-) -> None:
+def test_connections_close_after_n_requests(tmp_path: Path, delay_s: tuple[float, float]) -> None:
     null = NullServer(requests_per_connection=3, delay_s=delay_s)
     with serving(tmp_path, null) as server:
         with http_client(server) as client:
@@ -100,10 +98,8 @@ def test_split_and_pipelined_requests_are_answered(tmp_path: Path) -> None:
 
 
 def test_delayed_requests_of_one_connection_are_answered_in_order(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path, NullServer(delay_s=(0.0, 0.05))) as server,
-        connect(server) as client,
-    ):
+    null = NullServer(delay_s=(0.0, 0.05))
+    with serving(tmp_path, null) as server, connect(server) as client:
         client.sendall(GET * 9 + GET_AND_CLOSE)
         assert read_all(client).count(b"HTTP/1.1 200 OK") == 10
 
