@@ -638,7 +638,7 @@ def sample_app(worker_class: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def answering(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
+def shared_server(tmp_path_factory: pytest.TempPathFactory, worker_class: str) -> Iterator[Running]:
     """A server for all tests that only inspect its responses."""
     start = serve_in(tmp_path_factory.mktemp("answers"), worker_class)
     with start(sample_app(worker_class), named=True) as server:

@@ -134,10 +134,8 @@ def _sweep_with_pids(
     before they are found."""
     for _ in range(ATTEMPTS):
         process = sweep_in_second_load(lab, worker_class)
-        pids = find_pids(process)
-        while not pids and process.poll() is None:
+        while not (pids := find_pids(process)) and process.poll() is None:
             time.sleep(0.02)
-            pids = find_pids(process)
         if pids:
             return process, pids
         print("The sweep ended before its processes were found:", *process.communicate())
