@@ -184,21 +184,14 @@ def run_forked(args: Sequence[str], env: Mapping[str, str]) -> NoReturn:
         os._exit(code if isinstance(code, int) else 0)
 
 
-def key_of(entry: dict[str, Any]) -> object:
-    """The key of the trial in a line of trials.jsonl."""
-    return entry["record"]["key"] if "record" in entry else entry.get("began")
-
-
 class Lab:
     """The program, run in `place`; its runs are kept in `place`/results."""
 
-    def __init__(self, place: Path, path: Path | None = None) -> None:
+    def __init__(self, place: Path) -> None:
         self.place = place
         self.last: CommandResult | None = None
         self.program = PROGRAM
         self.env = {**os.environ, "PYTHONPATH": HARNESS, "NO_COLOR": "1"}
-        if path is not None:  # a directory of fake programs
-            self.env["PATH"] = f"{path}{os.pathsep}{self.env['PATH']}"
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Forks this process, which has imported the lab, unless the test changes the program or
@@ -244,9 +237,12 @@ class Lab:
         self.last = result = CommandResult(process.returncode, out, err)
         return result
 
-    def report(self, *args: str, code: int = 0) -> dict[str, Any]:
-        """The JSON document of a command that must exit with this code."""
+    def report(self, *args: str, code: int = 0, downloads: bool = False) -> dict[str, Any]:
+        """The JSON document of a command that must exit with this code. Skips the test if the
+        command `downloads` versions of Gunicorn and cannot."""
         result = self(*args, "--format", "json")
+        if downloads and "does not respond" in result.err:
+            pytest.skip("no package index, and not in the cache")
         assert result.code == code, result.err + result.out
         return result.report
 
@@ -254,14 +250,6 @@ class Lab:
         """The cells of a sweep."""
         cells: list[dict[str, Any]] = self.report("sweep", *args, code=code)["cells"]
         return cells
-
-    def report_or_skip(self, *args: str, code: int = 0) -> dict[str, Any]:
-        """As `report`. Skips the test if the versions of Gunicorn cannot be downloaded."""
-        result = self(*args, "--format", "json")
-        if "does not respond" in result.err:
-            pytest.skip("no package index, and not in the cache")
-        assert result.code == code, result.err + result.out
-        return result.report
 
     def refusal(self, *args: str) -> str:
         """The one-line error for invalid arguments, which create no run."""
@@ -313,13 +301,17 @@ class Lab:
         return [entry["record"] for entry in entries if "record" in entry]
 
     def discard_paused_trials(self) -> bool:
-        """Removes the records of trials that a pause of the machine disturbed, so that --resume
+        """Removes the lines of trials that a pause of the machine disturbed, so that --resume
         repeats them. Returns whether there were any."""
         paused = {path.parent.name for path in self.run.glob(f"raw/*/{FILE}")
                   if read_observations(path.parent).pauses}  # fmt: skip
+
+        def is_paused(entry: dict[str, Any]) -> bool:
+            return (entry["record"]["key"] if "record" in entry else entry.get("began")) in paused
+
         path = self.run / "trials.jsonl"
         lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(line for line in lines if key_of(json.loads(line)) not in paused))
+        path.write_text("".join(line for line in lines if not is_paused(json.loads(line))))
         return bool(paused)
 
     def workers(self) -> list[int]:

@@ -186,15 +186,15 @@ esac
 def test_cells_of_a_broken_load_tool_are_invalid(tmp_path: Path, lab: Lab) -> None:
     args = ("--workers", "1", "--sleep", "0.1", "--tool", "ab")
     with fake_program(tmp_path, "ab", FAKE) as fakes:
-        faked = Lab(tmp_path, fakes)
-        cells = faked.sweep("sync", "1,2,3,4", *args, code=1)
+        lab.env["PATH"] = f"{fakes}{os.pathsep}{lab.env['PATH']}"
+        cells = lab.sweep("sync", "1,2,3,4", *args, code=1)
     assert [cell["concurrency"] for cell in cells] == [1, 2, 3, 4]
     for cell in cells:
         assert cell["verdict"] == "invalid"
         assert cell["throughput_rps"] is None
         assert cell["tool_rps"] is None
         assert cell["reason"]
-    size = sum(path.stat().st_size for path in faked.run.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in lab.run.rglob("*") if path.is_file())
     assert size < 64 << 20
 
 

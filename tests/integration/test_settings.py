@@ -54,7 +54,8 @@ def test_settings_are_examined_under_several_interpreters(lab: Lab, tmp_path: Pa
     other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     other.chmod(0o755)
     pythons = ("--python", f"{sys.executable},{other}", "--gunicorn", "25.3.0")
-    report = lab.report_or_skip("settings", "sync", "--only", "chdir,threads", *pythons)
+    args = ("settings", "sync", "--only", "chdir,threads", *pythons)
+    report = lab.report(*args, downloads=True)
     for log in lab.run.glob("raw/*/server.log"):
         assert "No module named" not in log.read_text()
     answers = [entry["answer"]["values"] for entry in report["findings"]]

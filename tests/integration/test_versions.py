@@ -12,10 +12,11 @@ MISSING = {"eventlet": OTHERS[2:], "asgi": OTHERS[:1]}
 
 def test_each_version_serves_the_classes_it_has(lab: Lab, worker_class: str) -> None:
     missing = MISSING.get(worker_class, ())
-    report = lab.report_or_skip(
+    report = lab.report(
         *("sweep", worker_class, "3", "--gunicorn", ",".join(OTHERS), "--tool", "fast"),
         *("--workers", "1", "--sleep", "0.05", "--rounds", "3"),
         code=3 if missing else 0,
+        downloads=True,
     )
     cells = {cell["gunicorn"]: cell for cell in report["cells"]}
     assert tuple(cells) == OTHERS

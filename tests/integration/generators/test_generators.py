@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import itertools
-import json
 import os
 import resource
 import signal
@@ -22,10 +21,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -35,12 +34,12 @@ from tests.builders.null import serving as serve_null
 from tests.builders.processes import Process, default_signals, running
 from tests.integration.conftest import LONG_S, until
 from workerlab.errors import ParseError
+from workerlab.experiments.reading import null_counts
 from workerlab.load.registry import TOOLS
 from workerlab.model.evidence import Measurement, Output
 from workerlab.model.plan import Load, NullServer
 from workerlab.numbers.schedule import schedule
 from workerlab.server.null.server import TEXT
-from workerlab.server.null_server import COUNTS
 from workerlab.server.preflight import tool_version
 
 PACKAGES = {
@@ -102,19 +101,11 @@ def run(name: str, load: Load, url: str, place: Path, files: int = 0) -> Measure
     return TOOLS[name].parse(Output(out, err, process.returncode, files_written))
 
 
-@dataclass
-class Served:
-    """The final counts of the null server."""
-
-    requests: int
-    connections: int
-
-
-def run_on_null(name: str, load: Load, place: Path, null: NullServer) -> tuple[Measurement, Served]:
+def run_on_null(name: str, load: Load, place: Path, null: NullServer) -> tuple[Measurement, Any]:
+    """The measurement and the counts of the server."""
     with serve_null(place, null) as server:
         measurement = run(name, load, server.url, place / "tool")
-    report = json.loads((place / COUNTS).read_text())
-    return measurement, Served(report["requests"], report["connections"])
+    return measurement, null_counts(place)
 
 
 @generators("locust")
