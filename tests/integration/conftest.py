@@ -360,9 +360,9 @@ ATTEMPTS, ATTEMPTS_S = 12, 90.0
 def attempts() -> Iterator[int]:
     """Attempts at a measurement that no pause of the machine may disturb: four, and more if they
     are short."""
-    began = time.monotonic()
+    start_s = time.monotonic()
     for attempt in range(ATTEMPTS):
-        if attempt >= 4 and time.monotonic() - began > ATTEMPTS_S:
+        if attempt >= 4 and time.monotonic() - start_s > ATTEMPTS_S:
             return
         yield attempt
 

@@ -163,8 +163,8 @@ def test_cpu_used_without_the_gil_is_separate(measure: Measure, tmp_path: Path) 
 @pytest.mark.once
 @pytest.mark.parametrize("preload", [False, True])
 def test_memory_is_shared_only_by_preload(measure: Measure, tmp_path: Path, preload: bool) -> None:
-    held = f'HELD = bytearray(b"x") * ({HELD_MB} << 20)'
-    (tmp_path / "holds.py").write_text(app_text("sync", setup=held, wait_s=0.01))
+    setup = f'HELD = bytearray(b"x") * ({HELD_MB} << 20)'
+    (tmp_path / "holds.py").write_text(app_text("sync", setup=setup, wait_s=0.01))
     needs, _ = measure(App("holds:app", str(tmp_path)), preload=preload)
     memory = needs.memory
     assert memory is not None

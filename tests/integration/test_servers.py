@@ -93,10 +93,10 @@ def test_a_signal_at_any_time_leaves_no_process_or_file(lab: Lab, number: signal
     lab.env["TMPDIR"] = str(temporary)
     ports = listening_ports()
     for attempt in range(3):
-        side_by_side = ("--jobs", "1") if attempt == 0 else ()
+        jobs = ("--jobs", "1") if attempt == 0 else ()
         process = lab.start(
             "sweep", ",".join(names), "1,2", "--workers", "2", "--threads", "2", "--sleep", "0.3",
-            "--rounds", "3", "--tool", "fast", "--out", f"runs-{attempt}", *side_by_side,
+            "--rounds", "3", "--tool", "fast", "--out", f"runs-{attempt}", *jobs,
         )  # fmt: skip
         time.sleep(generator.uniform(0.5, 5.0))
         result = lab.end(process, number)

@@ -35,9 +35,9 @@ def total_ms(cell: dict[str, Any]) -> float:
     """The sum of the split, whose parts must not be negative, except for the unattributed one."""
     split = cell["waiting_split_ms"]
     assert all(split[part] is None or split[part] >= 0 for part in PARTS), split
-    whole = sum(value for value in split.values() if value is not None)
-    assert whole > 0
-    return float(whole)
+    total = sum(value for value in split.values() if value is not None)
+    assert total > 0
+    return float(total)
 
 
 @ON_LINUX
@@ -45,7 +45,7 @@ def total_ms(cell: dict[str, Any]) -> float:
 @pytest.mark.classes("sync")
 def test_sync_waits_in_the_accept_queue(limited: Sweep, tool: str) -> None:
     cell = cell_of(limited, tool)
-    split, whole = cell["waiting_split_ms"], total_ms(cell)
+    split, total = cell["waiting_split_ms"], total_ms(cell)
     # 8 connections wait, or 10 just after 2 responses. wrk opens and closes one more first, to see
     # whether the server listens
     max_length = LIMITED_N + (tool == "wrk")
@@ -55,9 +55,9 @@ def test_sync_waits_in_the_accept_queue(limited: Sweep, tool: str) -> None:
     waiting_ms = 1e3 * (LIMITED_N - LIMITED.workers) / cell["throughput_rps"]
     assert split["accept_queue"] == pytest.approx(waiting_ms, rel=0.1)
     times_connects = tool in ("fast", "ab")
-    assert split["connect"] < 0.05 * whole if times_connects else split["connect"] is None
+    assert split["connect"] < 0.05 * total if times_connects else split["connect"] is None
     assert cell["split_exact"] is (tool == "fast")
-    assert abs(split["unattributed"]) < UNEXPLAINED[tool] * whole
+    assert abs(split["unattributed"]) < UNEXPLAINED[tool] * total
     assert "accept queue" in cell["diagnosis"]["text"]
 
 
@@ -65,10 +65,10 @@ def test_sync_waits_in_the_accept_queue(limited: Sweep, tool: str) -> None:
 @pytest.mark.classes("gthread")
 def test_gthread_waits_inside_its_workers(closed_and_kept: Sweep) -> None:
     (cell,) = (cell for cell in closed_and_kept.cells if not cell["keepalive"])
-    split, whole = cell["waiting_split_ms"], total_ms(cell)
-    assert split["accept_queue"] < 0.05 * whole
-    assert split["in_worker"] > 0.25 * whole  # 4 slots for 6: a third, if evenly distributed
-    assert abs(split["unattributed"]) < 0.05 * whole
+    split, total = cell["waiting_split_ms"], total_ms(cell)
+    assert split["accept_queue"] < 0.05 * total
+    assert split["in_worker"] > 0.25 * total  # 4 slots for 6: a third, if evenly distributed
+    assert abs(split["unattributed"]) < 0.05 * total
 
 
 @ON_LINUX
@@ -77,10 +77,10 @@ def test_ab_also_shows_that_gthread_waits_inside_its_workers(lab: Lab) -> None:
     skip_unless_installed("ab")
     args = ("--workers", "2", "--threads", "2", "--sleep", "1", "--rounds", "2", "--tool", "ab")
     (cell,) = lab.sweep("gthread", "16", *args)
-    split, whole = cell["waiting_split_ms"], total_ms(cell)
-    assert split["accept_queue"] < 0.05 * whole
-    assert split["in_worker"] > 0.5 * whole  # 4 slots for 16: 3/4, if evenly distributed
-    assert abs(split["unattributed"]) < UNEXPLAINED["ab"] * whole
+    split, total = cell["waiting_split_ms"], total_ms(cell)
+    assert split["accept_queue"] < 0.05 * total
+    assert split["in_worker"] > 0.5 * total  # 4 slots for 16: 3/4, if evenly distributed
+    assert abs(split["unattributed"]) < UNEXPLAINED["ab"] * total
 
 
 @ON_LINUX

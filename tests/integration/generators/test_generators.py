@@ -112,8 +112,8 @@ def run_on_null(name: str, load: Load, place: Path, null: NullServer) -> tuple[M
 def test_the_stored_version_is_the_one_that_locust_prints(name: str) -> None:
     """The lab reads it from the package: running Locust takes as long as a short load."""
     argv = (sys.executable, "-I", "-m", "locust", "--version")
-    printed = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert tool_version(TOOLS[name].VERSION_ARGV) == printed.splitlines()[0].strip()
+    output = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert tool_version(TOOLS[name].VERSION_ARGV) == output.splitlines()[0].strip()
 
 
 # --- counts -------------------------------------------------------------------------------

@@ -68,15 +68,15 @@ def test_used_up_ports_have_two_workarounds(tmp_path: Path) -> None:
 def test_ports_in_time_wait_run_out_and_are_reused_after_a_second(tmp_path: Path) -> None:
     if reason := limits.this_machine().no_network:
         pytest.skip(f"no network namespace can be made: {reason}")
-    few: Any = {"ports": (40_000, 40_199), "requests": 300, "concurrency": 10}
-    data = run_null_trial(step("time-wait-0", **few), tmp_path)
+    few_ports: Any = {"ports": (40_000, 40_199), "requests": 300, "concurrency": 10}
+    data = run_null_trial(step("time-wait-0", **few_ports), tmp_path)
     assert data.measurement.errors == {"no_address": 100}
     assert data.null.connections == 200
     # All ports are in use. The server may not have closed the last connections yet
-    held = data.observations.connections[-1].client
-    assert sum(held.values()) == 200
-    assert held["TIME_WAIT"] >= 200 - few["concurrency"]
-    assert counts(run_null_trial(step("time-wait-2", **few), tmp_path)) == (300, 0)
+    states = data.observations.connections[-1].client
+    assert sum(states.values()) == 200
+    assert states["TIME_WAIT"] >= 200 - few_ports["concurrency"]
+    assert counts(run_null_trial(step("time-wait-2", **few_ports), tmp_path)) == (300, 0)
 
 
 def test_a_thousand_connections_stay_below_the_default_limit_of_open_files(tmp_path: Path) -> None:

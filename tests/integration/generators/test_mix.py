@@ -36,7 +36,7 @@ def app(environ, start_response):
             status, text = "503 Service Unavailable", b"<h1>Closed</h1><p>for lunch</p>"
     time.sleep(sleep_s + float(os.environ.get("LONGER_S", 0)))
     if environ.get("HTTP_USER_AGENT") == "workerlab":
-        file = os.open(os.environ["SEEN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        file = os.open(os.environ["REQUESTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, f"{method} {path} {status[:3]}\\n".encode())
         os.close(file)
     start_response(status, [("Content-Length", str(len(text)))])
@@ -59,7 +59,7 @@ def shop(lab: Lab) -> list[str]:
     (lab.place / "shop.py").write_text(APP)
     (lab.place / "comment.json").write_text('{"text": "nice"}')
     return ["sweep", "gthread", "6", "--workers", "2", "--app", "shop:app",
-            "--env", f"SEEN={lab.place / 'seen'}", "--format", "json"]  # fmt: skip
+            "--env", f"REQUESTS={lab.place / 'requests'}", "--format", "json"]  # fmt: skip
 
 
 def mixed(lab: Lab, text: str, *args: str) -> CommandResult:
@@ -70,7 +70,7 @@ def mixed(lab: Lab, text: str, *args: str) -> CommandResult:
 def served_requests(lab: Lab) -> Counter[tuple[str, str]]:
     """Requests of the load by (label, status)."""
     counts = Counter[tuple[str, str]]()
-    for line in (lab.place / "seen").read_text().splitlines():
+    for line in (lab.place / "requests").read_text().splitlines():
         method, path, status = line.split()
         counts[LABELS.get(path, f"{method} {path}"), status] += 1
     return counts
@@ -102,7 +102,7 @@ def test_counts_of_each_route_match_those_of_the_workers(lab: Lab, args: tuple[s
         pytest.importorskip("geventhttpclient")
 
     def load() -> CommandResult:
-        (lab.place / "seen").unlink(missing_ok=True)
+        (lab.place / "requests").unlink(missing_ok=True)
         return mixed(lab, MIX, *args)
 
     result = retry_if_disturbed(lab, load, is_whole)
@@ -153,7 +153,7 @@ def test_routes_with_unexpected_responses_are_reported_before_the_load(lab: Lab)
     reason = cell["reason"]["text"]
     assert "GET /broken returned 500, expected 2xx or 3xx: KeyError / no cart" in reason
     assert "lost (POST /missing) returned 404, expected 2xx or 3xx" in reason
-    assert not (lab.place / "seen").exists()  # no load was sent
+    assert not (lab.place / "requests").exists()  # no load was sent
 
 
 def test_lone_requests_of_a_mix_are_weighted(lab: Lab) -> None:
