@@ -81,9 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects tests that do not apply to the class under test."""
     worker_class = config.getoption("--worker-class")
-    config.hook.pytest_deselected(
-        items=[item for item in items if not _applies_to(item, worker_class)]
-    )
+    deselected = [item for item in items if not _applies_to(item, worker_class)]
+    config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if _applies_to(item, worker_class)]
 
 
@@ -138,9 +137,8 @@ class CommandResult:
 
 def answers(report: dict[str, Any]) -> dict[str, Any]:
     """The values of each answer by its code."""
-    return {
-        finding["answer"]["code"]: finding["answer"]["values"] for finding in report["findings"]
-    }
+    all_answers = (finding["answer"] for finding in report["findings"])
+    return {answer["code"]: answer["values"] for answer in all_answers}
 
 
 def invalid_reasons(out: str) -> str:
@@ -329,9 +327,8 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     """A lab. After the test, none of its processes and ports may remain."""
     yield Lab(tmp_path)
     until(lambda: not processes(str(tmp_path)), f"no process left of {tmp_path}", 30)
-    ports = {
-        json.loads(path.read_text())["address"][1] for path in tmp_path.rglob("listening*.json")
-    }
+    sockets = (json.loads(path.read_text()) for path in tmp_path.rglob("listening*.json"))
+    ports = {socket["address"][1] for socket in sockets}
     until(lambda: not listening_ports() & ports, "no port left", 30)
 
 

@@ -38,6 +38,7 @@ def run_action(lab: Lab, *, base_s: float, head_s: float, **env: str) -> Command
         "OPTIONS": "--workers 1 --duration 0.5 --header 'X-Shop: of tests' --budget 30s",
         "TITLE": 'What does "it" change?', "GITHUB_REPOSITORY": "someone/shop",
         "GITHUB_STEP_SUMMARY": str(lab.place / "summary.md"), "HERE": str(lab.place),
+        "PULL_REQUEST": "7", "GH_TOKEN": "t",
     }  # fmt: skip
     with fake_program(lab.place, "gh", GH) as fakes:
         path = os.pathsep.join([str(fakes), str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -53,7 +54,7 @@ def run_action(lab: Lab, *, base_s: float, head_s: float, **env: str) -> Command
 
 
 def test_a_slower_head_fails_and_is_commented_on(lab: Lab) -> None:
-    result = run_action(lab, base_s=0.02, head_s=0.2, PULL_REQUEST="7", GH_TOKEN="t", COMMENTS="")
+    result = run_action(lab, base_s=0.02, head_s=0.2, COMMENTS="")
     assert result.code == 4, result.err
     summary = (lab.place / "summary.md").read_text()
     assert '\n### What does "it" change?\n' in summary
@@ -65,9 +66,7 @@ def test_a_slower_head_fails_and_is_commented_on(lab: Lab) -> None:
 
 
 def test_an_equal_head_passes_and_replaces_the_comment(lab: Lab) -> None:
-    result = run_action(
-        lab, base_s=0.1, head_s=0.1, PULL_REQUEST="7", GH_TOKEN="t", COMMENTS="41\n42"
-    )
+    result = run_action(lab, base_s=0.1, head_s=0.1, COMMENTS="41\n42")
     assert result.code == 0, result.err
     summary = (lab.place / "summary.md").read_text()
     assert "sync at 2 connections" in summary
@@ -77,7 +76,7 @@ def test_an_equal_head_passes_and_replaces_the_comment(lab: Lab) -> None:
 
 
 def test_failures_to_comment_or_compare_are_reported(lab: Lab) -> None:
-    result = run_action(lab, base_s=0, head_s=0, PULL_REQUEST="7", GH_TOKEN="", FAIL_IF="p50")
+    result = run_action(lab, base_s=0, head_s=0, GH_TOKEN="", FAIL_IF="p50")
     assert result.code == 2
     assert "--fail-if" in result.err
     assert "::warning::Could not comment" in result.out

@@ -45,9 +45,7 @@ def measure(tmp_path: Path, worker_class: str) -> Measure:
             trial_facts = run_trial(Path(mkdtemp(dir=tmp_path)), cell, config=str(config_file))
             if not trial_facts.observations.pauses:  # which hide the loop
                 return trial_facts
-        pytest.skip(
-            f"the machine stood still in each of 5 tries: {trial_facts.observations.pauses}"
-        )
+        pytest.skip(f"the machine paused in each of 5 tries: {trial_facts.observations.pauses}")
 
     return facts
 

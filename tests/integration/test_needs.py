@@ -18,9 +18,7 @@ from workerlab.analysis.slots import queued_gap_s
 from workerlab.model.plan import App, Cell, Rate, Route, Server
 from workerlab.model.result import Needs, RequestNeed
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="CPU, run queue and memory are measured on Linux"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="CPU and memory require Linux")
 
 SLEEP_S, CPU_S, MB = 0.05, 0.01, 1 << 20
 ASGI = ("asgi", "uvicorn")

@@ -25,9 +25,8 @@ def test_the_slots_of_a_class_without_a_row_are_measured(lab: Lab, worker_class:
     slots = row.slots_of(Server(worker_class, 1, 1, 2048, CONNECTIONS))
     base = row.path or SUPPORTED_WORKERS[worker_class]
     module, _, name = base.rpartition(".")
-    (lab.place / "workers.py").write_text(
-        f"from {module} import {name}\n\n\nclass MyWorker({name}):\n    pass\n"
-    )
+    text = f"from {module} import {name}\n\n\nclass MyWorker({name}):\n    pass\n"
+    (lab.place / "workers.py").write_text(text)
     args = (
         "sweep", ",".join(paths(worker_class)), str(N), "--format", "json", "--tool", "fast",
         "--workers", "1", "--worker-connections", str(CONNECTIONS),

@@ -289,7 +289,7 @@ import os
 from pathlib import Path
 here = Path(__file__).parent
 workers = 1
-raw_env = ["OWN_WORD=from the file"]
+raw_env = ["OWN=file"]
 bind = "0.0.0.0:1"
 reload = True
 daemon = True
@@ -308,15 +308,13 @@ def post_fork(server, worker):
     (here / f"post_fork-{os.getpid()}").touch()
 """
 OVERRIDDEN = ("bind", "reload", "daemon", "max_requests", "pidfile", "accesslog", "errorlog")
-NEEDS_ENVIRONMENT = (
-    "assert (os.environ['OWN_WORD'], os.environ['MORE']) == ('from the file', 'from a flag')"
-)
+CHECK_ENVIRONMENT = "assert (os.environ['OWN'], os.environ['MORE']) == ('file', 'from a flag')"
 
 
 @pytest.mark.classes("sync", "uvicorn")
 def test_a_gunicorn_file_is_used_except_overridden_settings(lab: Lab, worker_class: str) -> None:
     place = lab.place
-    write_app(place, worker_class, setup="import os", work=NEEDS_ENVIRONMENT)
+    write_app(place, worker_class, setup="import os", work=CHECK_ENVIRONMENT)
     (place / "own_conf.py").write_text(OWN_CONFIG)
     args = ("--tool", "fast", "--rounds", "2", "--app", "own:app", "--config", "own_conf.py")
     (cell,) = lab.sweep(worker_class, "2", *args, "--env", "MORE=from a flag")
@@ -363,8 +361,6 @@ HERE = str(Path(__file__).parents[1])
 for package in (apps, configs, harness):
     assert package.__file__.startswith(HERE), package.__file__
 """
-
-
 WRONG_PACKAGE = "raise RuntimeError('of another project')\n"
 
 
@@ -475,9 +471,7 @@ else:
 
 
 @pytest.mark.classes("sync", "uvicorn")  # the configuration file of uvicorn has imports
-def test_a_venv_next_to_the_app_is_used(
-    outsider: Outsider, worker_class: str, foreign: Path
-) -> None:
+def test_a_venv_near_the_app_is_used(outsider: Outsider, worker_class: str, foreign: Path) -> None:
     """It is found without --python and named in the title."""
     write_app(outsider.place, worker_class, setup=ALONE)
     (outsider.place / ".venv").symlink_to(foreign.parents[1])

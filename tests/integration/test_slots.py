@@ -37,9 +37,7 @@ def slots_of(worker_class: str) -> int | None:
 
 
 @TOOLS
-def test_measured_slots_are_those_of_the_class(
-    limited: Sweep, worker_class: str, tool: str
-) -> None:
+def test_measured_slots_match_the_class(limited: Sweep, worker_class: str, tool: str) -> None:
     series = of_tool(limited.report["classes"], tool)
     assert series["slots_configured"] == slots_of(worker_class)
     assert series["slots_measured"] == (slots_of(worker_class) or LIMITED_N)

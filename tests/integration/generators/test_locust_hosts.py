@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.builders.processes import default_signals
-from tests.integration.conftest import LONG_S, ROOT, until
+from tests.integration.conftest import HARNESS, LONG_S, until
 from workerlab.load.locust import FAST, RESULT_FILE, worker_command
 from workerlab.model.evidence import Measurement, Output
 from workerlab.model.plan import Load
@@ -135,9 +135,8 @@ def start(hosts: dict[str, Host], load: Load, url: str, place: Path) -> subproce
     for name in ("one", "two"):
         # Locust stores the locustfile it receives in TMPDIR: a worker that read the file of the
         # other one while it is written would exit
-        hosts[name].start(
-            worker_command(load, master.address), place / name, TMPDIR=str(place / name)
-        )
+        argv = worker_command(load, master.address)
+        hosts[name].start(argv, place / name, TMPDIR=str(place / name))
     return process
 
 
@@ -189,9 +188,7 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
              "--duration", "4", "--load-hosts", ",".join(host.address for host in senders),
              "--format", "json"]  # fmt: skip
     place = tmp_path / "lab"
-    lab = master.start(
-        [sys.executable, "-m", "workerlab", *sweep], place, PYTHONPATH=str(ROOT / "harness")
-    )
+    lab = master.start([sys.executable, "-m", "workerlab", *sweep], place, PYTHONPATH=HARNESS)
     pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
     stderr = text(place / "stderr")
     command = until(lambda: pattern.search(stderr()), "it prints the command for the hosts")[1]

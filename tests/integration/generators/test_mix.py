@@ -177,10 +177,8 @@ def test_an_access_log_is_a_mix(lab: Lab) -> None:
     (lab.place / "access.log").write_text(log)
     result = lab(*shop(lab), "--access-log", "access.log", "--rounds", "5")
     assert result.code == 0, result.err
-    assert (
-        "left out: 1 path with 1 request, mostly answered with 4xx or 5xx"
-        in result.err + result.out
-    )
+    output = result.err + result.out
+    assert "left out: 1 path with 1 request, mostly answered with 4xx or 5xx" in output
     (cell,) = result.report["cells"]
     by_label = Counter(label for label, _ in served_requests(lab).elements())
     assert {label: route["requests"] for label, route in cell["routes"].items()} == by_label

@@ -223,9 +223,8 @@ def test_counts_of_server_and_client_agree(tmp_path: Path, keepalive: bool) -> N
      ("half", "truncated")],
 )  # fmt: skip
 def test_faults_are_counted_by_cause(tmp_path: Path, fault: str, cause: str) -> None:
-    measurement = run_null_trial(
-        cell_of(NullServer(fault=fault), requests=100), tmp_path
-    ).measurement
+    cell = cell_of(NullServer(fault=fault), requests=100)
+    measurement = run_null_trial(cell, tmp_path).measurement
     assert (measurement.failed, measurement.errors) == (100, {cause: 100})
 
 
