@@ -194,7 +194,7 @@ class Handler(tornado.web.RequestHandler):
         if self.get_argument("fail", None):
             raise RuntimeError("asked for")
         await asyncio.sleep(1)  # long enough to overlap on a busy machine
-        self.write_app("native")
+        self.write("native")
 
 app = tornado.web.Application([("/", Handler)])
 """
