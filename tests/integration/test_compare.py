@@ -114,15 +114,15 @@ def test_clients_that_close_late_block_workers_of_newer_versions_of_gunicorn(lab
 
 
 def test_incomparable_saved_runs_are_refused(lab: Lab) -> None:
-    for name, run in (("sync", "good"), ("tornado", "tornado"), ("lingering", "good")):
+    for name, run in (("first", "good"), ("second", "tornado"), ("lingering", "good")):
         shutil.copytree(recorded(run), lab.place / name)
     saved = lab.place / "lingering" / "run.json"
     saved.write_text(saved.read_text().replace('"plan": {', '"plan": {"linger_s": 5.0, '))
     for args, reason in (
-        (("sync", "tornado"), "have no cell in common"),
-        (("sync", "lingering"), "have different loads: linger"),
-        (("sync", "nowhere"), "nowhere is not a run"),
-        (("sync", "tornado", "--b", "workers=2"), "compared as they are: leave out --b"),
+        (("first", "second"), "have no cell in common"),
+        (("first", "lingering"), "have different loads: linger"),
+        (("first", "nowhere"), "nowhere is not a run"),
+        (("first", "second", "--b", "workers=2"), "compared as they are: leave out --b"),
     ):
         assert reason in lab.refusal("compare", *args)
 
