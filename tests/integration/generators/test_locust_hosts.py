@@ -181,21 +181,32 @@ def test_hosts_share_one_schedule(hosts: dict[str, Host], tmp_path: Path) -> Non
         assert {process.wait(LONG_S) for process in hosts[name].processes} == {0}
 
 
+def reported(
+    here: Host, senders: Sequence[Host], args: Sequence[str], place: Path, *, cores: bool = False
+) -> dict[str, Any]:
+    """The JSON document of a command on host `here`; the senders run the command it prints.
+    `cores`: the lab and its server share one core, the senders use the others."""
+    first, others = (["taskset", "-c", cpus] for cpus in ("0", f"1-{(os.cpu_count() or 2) - 1}"))
+    argv = [*(first if cores else ()), sys.executable, "-m", "workerlab", *args]
+    lab = here.start(argv, place / "lab", PYTHONPATH=HARNESS)
+    stderr = text(place / "lab" / "stderr")
+    pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
+    command = until(lambda: pattern.search(stderr()), "it prints the command for the hosts")[1]
+    for number, host in enumerate(senders):
+        argv = [*(others if cores else ()), "sh", "-c", f"exec {command}"]
+        host.start(argv, place / f"host-{number}")
+    assert lab.wait(LONG_S * 3) == 0, stderr()
+    document: dict[str, Any] = json.loads(text(place / "lab" / "stdout")())
+    return document
+
+
 def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
     """The hosts run the command that the sweep prints, which serves both trials."""
     master, senders = hosts["master"], [hosts["one"], hosts["two"]]
     sweep = ["sweep", "sync", "4,8", "--workers", "2", "--sleep", "0.3", "--tool", "locust",
              "--duration", "4", "--load-hosts", ",".join(host.address for host in senders),
              "--format", "json"]  # fmt: skip
-    place = tmp_path / "lab"
-    lab = master.start([sys.executable, "-m", "workerlab", *sweep], place, PYTHONPATH=HARNESS)
-    pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
-    stderr = text(place / "stderr")
-    command = until(lambda: pattern.search(stderr()), "it prints the command for the hosts")[1]
-    for number, host in enumerate(senders):
-        host.start(["sh", "-c", f"exec {command}"], tmp_path / f"host-{number}")
-    assert lab.wait(LONG_S * 3) == 0, stderr()
-    report = json.loads((place / "stdout").read_text())
+    report = reported(master, senders, sweep, tmp_path)
     few, many = report["cells"]
     assert few["verdict"] != "invalid"  # four users may start too slowly to fill two slots
     assert many["verdict"] == "saturated"
