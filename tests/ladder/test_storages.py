@@ -21,14 +21,7 @@ from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Post, Unreachable
 from apps.blog.settings import POSTS_PER_PAGE, Settings
 from apps.blog.storage import Storage, mongodb, sql, sqlite, storage_of
 from tests.integration.conftest import ROOT
-from tests.ladder.conftest import (
-    ANSWER_S,
-    FACES,
-    Face,
-    Mortal,
-    mortal_mongodb,
-    mortal_postgresql,
-)
+from tests.ladder.conftest import ANSWER_S, FACES, Face, Mortal, mortal_mongodb, mortal_postgresql
 
 Use = Callable[[Storage], Coroutine[Any, Any, Any]]
 BLOCKING = [face for face in FACES if "blocking" in str(face.id)]

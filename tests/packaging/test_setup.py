@@ -40,15 +40,7 @@ def test_a_fresh_checkout_sets_itself_up_and_measures(tmp_path: Path) -> None:
     assert (first.returncode, first.stdout) == (0, ""), first.stderr
     assert "setup: pip install -e .[all]\nsetup: done\n" in first.stderr
     assert not (checkout / ".venv-tox").exists()
-    sweep = (
-        checkout / "scripts" / "sweep.sh",
-        "sync",
-        "2",
-        "--sleep",
-        "0.1",
-        "--tool",
-        "fast",
-    )
+    sweep = (checkout / "scripts" / "sweep.sh", "sync", "2", "--sleep", "0.1", "--tool", "fast")
     done = run(*sweep, "--duration", "1", "--out", "a run", cwd=place, env=env)
     assert done.returncode == 0, done.stderr
     assert "setup:" not in done.stderr  # nothing is missing any more

@@ -39,11 +39,7 @@ async def blocks() -> None:
     time.sleep(SLEEP_S)
 
 
-CASES: dict[str, Callable[[], Awaitable[None]]] = {
-    "lock": lock,
-    "pool": pool,
-    "blocks": blocks,
-}
+CASES: dict[str, Callable[[], Awaitable[None]]] = {"lock": lock, "pool": pool, "blocks": blocks}
 WORK = CASES.get(CASE, steady)
 
 if QUOTAS:
