@@ -1,13 +1,13 @@
-"""Runs a command while something disturbs it: `python tests/disturb.py --mode burn -- pytest`.
+"""Run a command under a disturbance: `python tests/disturb.py --mode burn -- pytest`.
 
-    quiet    nothing disturbs it
-    burn     another program burns one core for 1 to 20 s at random moments
-    freeze   all processes of the command stand still for 0.05 to 2.5 s at random moments
+    quiet    no disturbance
+    burn     another program burns one core for 1 to 20 s at random times
+    freeze   all processes of the command are frozen for 0.05 to 2.5 s at random times
 
-The command runs in a session of its own, without a terminal. Its processes are frozen by a cgroup
-(v2), or by SIGSTOP where none can be made: a parent can see SIGSTOP, and no process the cgroup.
-Each disturbance is logged with its time. Processes that the command leaves running are logged,
-then killed. The exit code is the command's, or 128 + the signal that ended it.
+The command runs in its own session, without a terminal. Its processes are frozen by a cgroup (v2),
+or by SIGSTOP if none can be created; a parent process can observe SIGSTOP, but not the cgroup. Each
+disturbance is logged with its time. Processes that the command leaves running are logged, then
+killed. The exit code is the command's, or 128 + the signal that ended it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from typing import TextIO
 
 BURN_S, BURN_GAP_S = (1.0, 20.0), (1.0, 20.0)
 FREEZE_S, FREEZE_GAP_S = (0.05, 2.5), (0.5, 15.0)
-GRACE_S = 15.0  # for the command after a signal, and for its processes after its end
+GRACE_S = 15.0  # for the command after a signal, and for remaining processes after its end
 POLL_S = 0.05
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Command:
-    """A running command and all its descendants. Orphans come back to this process."""
+    """A running command and its descendants. This process becomes the parent of orphans."""
 
     def __init__(self, argv: list[str]) -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -52,11 +52,11 @@ class Command:
             os._exit(127)
 
     def has_ended(self) -> bool:
-        """Collects every child that has ended."""
+        """Reap all children that have ended."""
         with suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] == self.pid:
-                    code = os.waitstatus_to_exitcode(ended[1])
+            while (child := os.waitpid(-1, os.WNOHANG))[0]:
+                if child[0] == self.pid:
+                    code = os.waitstatus_to_exitcode(child[1])
                     self.exit_code = 128 - code if code < 0 else code
         return self.exit_code is not None
 
@@ -69,7 +69,7 @@ class Command:
                 if state != "Z":
                     children.setdefault(int(parent), []).append(int(stat.parent.name))
         pids = children.get(os.getpid(), [])
-        for pid in pids:  # grows meanwhile
+        for pid in pids:  # grows during the loop
             pids += children.get(pid, [])
         return pids
 
@@ -83,7 +83,7 @@ class Command:
             return
         stopped: set[int] = set()
         try:
-            while new := set(self.pids()) - stopped:  # some are born while others are stopped
+            while new := set(self.pids()) - stopped:  # processes may start new ones until stopped
                 stopped |= new
                 send(new, signal.SIGSTOP)
             time.sleep(duration_s)
@@ -91,15 +91,15 @@ class Command:
             send(stopped, signal.SIGCONT)
 
     def end(self, log: Log) -> None:
-        """Wait for what is still running, then kill it."""
+        """Wait for processes that are still running, then kill them."""
         deadline = time.monotonic() + GRACE_S
         while (pids := self.pids()) and time.monotonic() < deadline:
             self.has_ended()
             time.sleep(POLL_S)
         for pid in pids:
             with suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
-                log.write(f"left running, now killed: {pid} {' '.join(words)}")
+                argv = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+                log.write(f"left running, now killed: {pid} {' '.join(argv)}")
         while pids := self.pids():
             send(pids, signal.SIGKILL)
             self.has_ended()
@@ -110,18 +110,16 @@ class Command:
 
 
 def make_cgroup() -> Path | None:
-    """None where this user or this machine has no cgroup v2 to offer."""
+    """None if the user or the machine cannot create a cgroup v2."""
     own = Path("/proc/self/cgroup").read_text().partition("0::/")[2].partition("\n")[0]
     mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
     for root in (Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"):
         cgroup = root / own / f"disturb-{os.getpid()}"
         with suppress(OSError):
             cgroup.mkdir()
-            # Processes may move only between groups whose common parent the user may write
-            if (
-                os.access(root / own / "cgroup.procs", os.W_OK)
-                and (cgroup / "cgroup.freeze").exists()
-            ):
+            # Moving processes between groups requires write access to their common parent
+            writable = os.access(root / own / "cgroup.procs", os.W_OK)
+            if writable and (cgroup / "cgroup.freeze").exists():
                 return cgroup
             cgroup.rmdir()
     return None
@@ -150,39 +148,39 @@ def wait(command: Command, duration_s: float) -> None:
         time.sleep(min(POLL_S, left_s))
 
 
-def burn(command: Command, chance: random.Random, log: Log) -> None:
-    """This process burns: half of the time on whichever core the kernel likes, else on one."""
+def burn(command: Command, rng: random.Random, log: Log) -> None:
+    """Burn in this process: half of the time on any core, otherwise pinned to one."""
     cores = os.sched_getaffinity(0)
-    duration_s, core = chance.uniform(*BURN_S), chance.choice([None, *sorted(cores)])
+    duration_s, core = rng.uniform(*BURN_S), rng.choice([None, *sorted(cores)])
     if core is not None:
         os.sched_setaffinity(0, {core})
-    began_s, cpu_s = time.monotonic(), time.process_time()
-    while time.monotonic() < began_s + duration_s and not command.has_ended():
+    start_s, cpu_s = time.monotonic(), time.process_time()
+    while time.monotonic() < start_s + duration_s and not command.has_ended():
         sum(range(100_000))
     cpu_s = time.process_time() - cpu_s
     os.sched_setaffinity(0, cores)
-    place = "any core" if core is None else f"core {core}"
-    log.write(f"burned {place} for {time.monotonic() - began_s:.2f} s, {cpu_s:.2f} s of CPU")
+    where = "any core" if core is None else f"core {core}"
+    log.write(f"burned {where} for {time.monotonic() - start_s:.2f} s, {cpu_s:.2f} s of CPU")
 
 
-def disturb(command: Command, mode: str, chance: random.Random, log: Log) -> None:
+def disturb(command: Command, mode: str, rng: random.Random, log: Log) -> None:
     """Return when the command has ended."""
     while not command.has_ended():
         if mode == "quiet":
             wait(command, 60)
         elif mode == "burn":
-            wait(command, chance.uniform(*BURN_GAP_S))
-            burn(command, chance, log)
+            wait(command, rng.uniform(*BURN_GAP_S))
+            burn(command, rng, log)
         else:
-            wait(command, chance.uniform(*FREEZE_GAP_S))
-            duration_s = chance.uniform(*FREEZE_S)
+            wait(command, rng.uniform(*FREEZE_GAP_S))
+            duration_s = rng.uniform(*FREEZE_S)
             if not command.has_ended():
                 command.freeze(duration_s)
                 log.write(f"froze for {duration_s:.2f} s")
 
 
 class Interrupted(Exception):
-    """A signal to this process, which the command gets too."""
+    """A signal to this process, which is passed on to the command."""
 
 
 def interrupt(number: int, _frame: FrameType | None) -> None:
@@ -194,7 +192,7 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mode", choices=["quiet", "burn", "freeze"], required=True)
-    parser.add_argument("--seed", type=int, default=1, help="of the random moments (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random times (default: 1)")
     parser.add_argument("--log", help="append the log to this file (default: stderr)")
     parser.add_argument("command", nargs="+")
     return parser.parse_args()
@@ -203,7 +201,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> int:
     args = parse_args()
     for number in INTERRUPTS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup it stays ignored
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, interrupt)
     with open(args.log, "a") if args.log else os.fdopen(os.dup(2), "w") as file:
         log, command = Log(file), Command(args.command)
