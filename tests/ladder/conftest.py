@@ -1,5 +1,5 @@
-"""The blog's services as tests need them: real servers, some of which may be killed and come
-back with what they held; and the blog itself under real Gunicorn."""
+"""Real servers of the blog's services, some of which a test can kill and restart with their data;
+and the blog itself under real Gunicorn."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from apps.blog import seeds
 from apps.blog.blocking import finish
 from apps.blog.settings import Settings
 from apps.blog.storage import Storage, storage_of
+from tests.builders.conditions import until
 from tests.builders.launch import launch
 from tests.builders.processes import send, stop
-from tests.integration.conftest import until
 from workerlab.model.plan import App, Server
 from workerlab.observe.app_metrics import sample_app_metrics
 from workerlab.server import services
@@ -42,14 +42,14 @@ from workerlab.server.worker_classes import ASGI_CLASSES
 
 T = TypeVar("T")
 
-# Files side by side, each in one process: those that take longest begin first
+# xdist runs each file in one process: the slowest files start first
 FIRST = ("test_ladder", "test_correct_under_load", "test_storages", "test_api")
 HERE = Path(__file__).parent
 GRACE_S = 8.0
-ANSWER_S = 60.0  # for a database that is there: on a busy machine it is none the less
-FETCH_S = 300.0  # three megabytes from wherever this machine's Maven gets them
-# Whoever of them dies comes back once the file `run` is there
-LIVES = """
+ANSWER_S = 60.0  # for a running database, on a busy machine
+FETCH_S = 300.0  # 3 MB from a Maven repository
+# Restarts the server while the file `run` exists
+RESTART_LOOP = """
 trap 'kill -"$END" $pid; wait $pid; exit' TERM
 while :; do
     until [ -e run ]; do sleep 0.2; done
@@ -60,22 +60,22 @@ done
 """
 
 
-def _lacks(kind: str) -> None:
+def _skip_if_unavailable(kind: str) -> None:
     if why := services.why_unavailable(kind) or services.why_no_driver(kind):
         pytest.skip(why)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        here = item.path.parent == HERE and item.path.stem in FIRST
-        return FIRST.index(item.path.stem) if here else len(FIRST)
+    def position(item: pytest.Item) -> int:
+        is_slow = item.path.parent == HERE and item.path.stem in FIRST
+        return FIRST.index(item.path.stem) if is_slow else len(FIRST)
 
-    items.sort(key=place)
+    items.sort(key=position)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test may be a coroutine."""
+    """Run tests that are coroutines."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
@@ -83,74 +83,71 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-# --- servers that live as long as the tests --------------------------------------------------
+# --- servers for the whole session -----------------------------------------------------------
 
 
-def _lasting(kind: str) -> Any:
-    """A fixture: the address of an empty one."""
+def _session_service(kind: str) -> Any:
+    """A fixture: the URL of an empty service."""
 
     @pytest.fixture(scope="session", name=kind)
-    def address() -> Iterator[str]:
-        _lacks(kind)
-        with services.service(kind) as started:
-            yield started.url
+    def url() -> Iterator[str]:
+        _skip_if_unavailable(kind)
+        with services.service(kind) as service:
+            yield service.url
 
-    return address
+    return url
 
 
-postgresql, redis = _lasting("postgresql"), _lasting("redis")
+postgresql, redis = _session_service("postgresql"), _session_service("redis")
 
 
 @pytest.fixture(scope="session")
 def mongodb() -> Iterator[str]:
-    with mortal_mongodb() as server:
+    with restartable_mongodb() as server:
         yield server.url
 
 
 # --- servers that a test kills ---------------------------------------------------------------
 
 
-def lives(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False
 
 
-class Mortal:
-    """A server on a port of its own, below a guard; `place` is removed with it."""
+class RestartableServer:
+    """A guarded server on its own port; the guard removes `directory`."""
 
-    def __init__(self, kind: str, url: str, place: Path) -> None:
-        self.kind, self.url, self.place = kind, url, place
+    def __init__(self, kind: str, url: str, directory: Path) -> None:
+        self.kind, self.url, self.directory = kind, url, directory
 
-    @property
-    def pid(self) -> int:
-        """Of the one that runs."""
-        return int((self.place / "pid").read_text())
+    def processes(self) -> list[psutil.Process]:
+        server = psutil.Process(int((self.directory / "pid").read_text()))
+        return [server, *server.children(recursive=True)]
 
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         try:
             return bool(ask(self.kind, self.url))
         except NoAnswer:
             return False
 
-    def begin(self) -> None:
-        (self.place / "run").touch()
-        until(self.answers, f"{self.kind} answers")
+    def start(self) -> None:
+        (self.directory / "run").touch()
+        until(self.responds, f"{self.kind} responds")
 
     def kill(self) -> None:
-        """At once, and it stays down until `begin`."""
-        (self.place / "run").unlink()
-        own = psutil.Process(self.pid)
-        below = own.children(recursive=True)  # of PostgreSQL: each may answer once more
-        own.kill()
-        until(lambda: not any(map(lives, (own, *below))), f"{self.kind} is gone")
-        until(lambda: not self.answers(), f"{self.kind} is silent")
+        """Kill the server without warning; it stays down until `start`."""
+        (self.directory / "run").unlink()
+        processes = self.processes()  # each process of PostgreSQL may respond once more
+        processes[0].kill()
+        until(lambda: not any(map(is_alive, processes)), f"{self.kind} has ended")
+        until(lambda: not self.responds(), f"{self.kind} does not respond")
 
     @contextmanager
-    def hung(self) -> Iterator[None]:
-        """It accepts connections, since the kernel does that, and says nothing."""
-        own = psutil.Process(self.pid)
-        pids = [process.pid for process in (own, *own.children(recursive=True))]
+    def paused(self) -> Iterator[None]:
+        """The kernel accepts connections, but the server does not respond."""
+        pids = [process.pid for process in self.processes()]
         stop(pids)
         try:
             yield
@@ -159,105 +156,102 @@ class Mortal:
 
 
 @contextmanager
-def mortal(
-    kind: str, url: str, argv: list[str], end: str, first: list[str] | None = None
-) -> Iterator[Mortal]:
-    """`first` is run once before it, where the server will run; {place} in words is that place."""
+def restartable(
+    kind: str, url: str, argv: list[str], stop_signal: str, init: list[str] | None = None
+) -> Iterator[RestartableServer]:
+    """`init`: a command that runs once before the server; {directory} in an argument is theirs."""
     user = services._user(kind)
-    place = services._new_directory(user)
-    words = [word.format(place=place) for word in argv]
-    script = LIVES
-    if first:
-        made = " ".join(word.format(place=place) for word in first)
-        script = f"{made} || exit\n{LIVES}"
+    directory = services._new_directory(user)
+    script = RESTART_LOOP
+    if init:
+        init_command = " ".join(word.format(directory=directory) for word in init)
+        script = f"{init_command} || exit\n{RESTART_LOOP}"
+    server_argv = [word.format(directory=directory) for word in argv]
     with Guarded(
-        ["/bin/sh", "-c", f"cd {place}\n{script}", "sh", *words],
+        ["/bin/sh", "-c", f"cd {directory}\n{script}", "sh", *server_argv],
         cwd=Path("/"),
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "END": end},
-        stdout=place / "said",
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C", "END": stop_signal},
+        stdout=directory / "stdout",
         grace_s=GRACE_S,
         user=user,
-        remove=place,
+        remove=directory,
         end=signal.SIGTERM,
     ):
-        until(place.is_dir, f"{place} is made")
-        server = Mortal(kind, url, place)
-        server.begin()
+        until(directory.is_dir, f"{directory} exists")
+        server = RestartableServer(kind, url, directory)
+        server.start()
         yield server
-        (place / "run").touch()  # so that PostgreSQL clears up after a killed one
-        until(server.answers, f"{kind} answers")
+        server.start()  # PostgreSQL cleans up after a killed server
 
 
 @contextmanager
-def mortal_postgresql() -> Iterator[Mortal]:
-    _lacks("postgresql")
+def restartable_postgresql() -> Iterator[RestartableServer]:
+    _skip_if_unavailable("postgresql")
     port = services.free_port()
     url = f"postgresql://blog@127.0.0.1:{port}/postgres"
-    initdb, postgres = services._program("initdb"), services._program("postgres")
-    first = [str(initdb), "-D", "{place}/data", "-U", "blog", "-A", "trust", "-E", "UTF8", "-N"]
-    argv = [str(postgres), "-D", "{place}/data", "-p", str(port)]
+    init = [str(services._program("initdb")), "-D", "{directory}/data"]
+    init += ["-U", "blog", "-A", "trust", "-E", "UTF8", "-N"]
+    argv = [str(services._program("postgres")), "-D", "{directory}/data", "-p", str(port)]
     argv += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
     argv += ["-c", "dynamic_shared_memory_type=mmap"]
-    with mortal("postgresql", url, argv, "QUIT", first) as server:
+    with restartable("postgresql", url, argv, "QUIT", init) as server:
         yield server
 
 
 @contextmanager
-def mortal_redis() -> Iterator[Mortal]:
-    _lacks("redis")
+def restartable_redis() -> Iterator[RestartableServer]:
+    _skip_if_unavailable("redis")
     port = services.free_port()
     argv = [str(services._program("redis-server")), "--port", str(port), "--bind", "127.0.0.1"]
     argv += ["--save", "", "--appendonly", "no"]
-    with mortal("redis", f"redis://127.0.0.1:{port}", argv, "TERM") as server:
+    with restartable("redis", f"redis://127.0.0.1:{port}", argv, "TERM") as server:
         yield server
 
 
 @contextmanager
-def mortal_mongodb() -> Iterator[Mortal]:
-    """MongoDB's own server where it is installed, else one that speaks its protocol: in memory, so
-    that it comes back empty."""
+def restartable_mongodb() -> Iterator[RestartableServer]:
+    """A server in Java that speaks MongoDB's protocol; in memory, so it restarts empty."""
     if why := services.why_no_driver("mongodb"):
         pytest.skip(why)
     port = services.free_port()
-    url = f"mongodb://127.0.0.1:{port}/blog"
-    argv = ["java", *_quick(_mongo()), "Server", str(port)]
-    with mortal("mongodb", url, argv, "TERM") as server:
+    argv = ["java", *_java_arguments(_mongo_server()), "Server", str(port)]
+    with restartable("mongodb", f"mongodb://127.0.0.1:{port}/blog", argv, "TERM") as server:
         yield server
 
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Path:
-    """The program that scripts/mongodb_stand_in.sh makes."""
+    """The program that scripts/mongodb_stand_in.sh creates."""
     if why := services.why_no_driver("mongodb"):
         pytest.skip(why)
-    made, program = _mongo(), tmp_path / "stand-in" / services.STAND_INS["mongod"]
+    program = tmp_path / "stand-in" / services.STAND_INS["mongod"]
     program.parent.mkdir()
     script = (HERE.parents[1] / "scripts" / "mongodb_stand_in.sh").read_text()
     lines = script.partition("<<END\n")[2].partition("END\n")[0].replace("\\$", "$")
-    quick = lines.replace('java -cp "$jars:$jars/*"', f"java {shlex.join(_quick(made))}")
-    assert quick != lines
-    program.write_text(quick)
+    java = f"java {shlex.join(_java_arguments(_mongo_server()))}"
+    fast = lines.replace('java -cp "$jars:$jars/*"', java)
+    assert fast != lines
+    program.write_text(fast)
     program.chmod(0o755)
     return program
 
 
-QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # what lives for seconds
+FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # these JVMs run for seconds
+CLASS_ARCHIVE = "classes.jsa"  # halves the CPU of a start
 
 
-ARCHIVE = "classes.jsa"  # of loaded classes: it halves the CPU of a start
+def _java_arguments(jars: Path) -> list[str]:
+    """The arguments of `java` before the class. Java starts without the archive too, but slower."""
+    return [*FAST_START, f"-XX:SharedArchiveFile={jars / CLASS_ARCHIVE}", "-cp", f"{jars}/*"]
 
 
-def _quick(made: Path) -> list[str]:
-    """The arguments of `java` before the class. Without the archive, Java only starts later."""
-    return [*QUICK_JVM, f"-XX:SharedArchiveFile={made / ARCHIVE}", "-cp", f"{made}/*"]
-
-
-def _archive(made: Path) -> None:
+def _archive_classes(jars: Path) -> None:
     """Archive the classes of a server that has responded, if this Java can (13 and later)."""
     import pymongo
 
-    words = [f"-XX:ArchiveClassesAtExit={made / ARCHIVE}", "-cp", f"{made}/*", "Server", "0"]
-    with subprocess.Popen(["java", *QUICK_JVM, *words], stdout=subprocess.PIPE) as server:
+    argv = ["java", *FAST_START, f"-XX:ArchiveClassesAtExit={jars / CLASS_ARCHIVE}"]
+    argv += ["-cp", f"{jars}/*", "Server", "0"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as server:
         with suppress(ValueError):
             port = int(server.stdout.readline())
             with pymongo.MongoClient("127.0.0.1", port) as client:
@@ -267,11 +261,11 @@ def _archive(made: Path) -> None:
         server.terminate()
 
 
-def _mongo() -> Path:
-    """Fetched and compiled once for a machine; several test processes may ask at once."""
+def _mongo_server() -> Path:
+    """The server's JARs, fetched and compiled once per machine, under a lock."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed, and no mongod is looked for")
+            pytest.skip(f"{program} is not installed, and these tests do not use mongod")
     pom, source = HERE / "mongo" / "pom.xml", HERE / "mongo" / "Server.java"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workerlab"
     contents = hashlib.sha256(pom.read_bytes() + source.read_bytes()).hexdigest()
@@ -280,44 +274,40 @@ def _mongo() -> Path:
     with (cache / "mongo.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not jars.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache) as place:
-                shutil.copy(pom, place)
-                words = ["mvn", "-q", "-B", "dependency:copy-dependencies"]
-                words.append("-DoutputDirectory=jars")
-                options = f"{' '.join(QUICK_JVM)} {os.environ.get('MAVEN_OPTS', '')}"
-                done = subprocess.run(
-                    words,
-                    cwd=place,
-                    env={**os.environ, "MAVEN_OPTS": options},
-                    capture_output=True,
-                    text=True,
-                    timeout=FETCH_S,
-                    check=False,
-                )
-                if done.returncode:
-                    pytest.skip(f"Maven cannot fetch the server: {done.stdout[-300:]}")
-                quick = [f"-J{option}" for option in QUICK_JVM]
-                words = ["javac", *quick, "-cp", "jars/*", "-d", ".", str(source)]
-                subprocess.run(words, cwd=place, check=True, timeout=FETCH_S)
-                words = ["jar", *quick, "cf", "jars/server.jar", "Server.class"]  # for the archive
-                subprocess.run(words, cwd=place, check=True, timeout=FETCH_S)
-                Path(place, "jars").rename(jars)
-            _archive(jars)
+            with tempfile.TemporaryDirectory(dir=cache) as directory:
+                shutil.copy(pom, directory)
+                argv = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
+                options = f"{' '.join(FAST_START)} {os.environ.get('MAVEN_OPTS', '')}"
+                fetch = subprocess.run(
+                    argv, cwd=directory, env={**os.environ, "MAVEN_OPTS": options},
+                    capture_output=True, text=True, timeout=FETCH_S, check=False,
+                )  # fmt: skip
+                if fetch.returncode:
+                    pytest.skip(f"Maven cannot fetch the server: {fetch.stdout[-300:]}")
+                fast_start = [f"-J{option}" for option in FAST_START]
+                for argv in (
+                    ["javac", *fast_start, "-cp", "jars/*", "-d", ".", str(source)],
+                    # Class archives require a JAR
+                    ["jar", *fast_start, "cf", "jars/server.jar", "Server.class"],
+                ):
+                    subprocess.run(argv, cwd=directory, check=True, timeout=FETCH_S)
+                Path(directory, "jars").rename(jars)
+            _archive_classes(jars)
     return jars
 
 
-# --- a storage, by either of its faces -------------------------------------------------------
+# --- a storage, used by blocking or by async code --------------------------------------------
 
 
 @dataclass(frozen=True)
-class Face:
-    """A storage's address, and which kind of code uses it."""
+class Variant:
+    """A storage's settings, and whether async code uses it."""
 
     settings: Settings
     async_mode: bool
 
     def run(self, use: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
-        """`use` a new one of it."""
+        """Call `use` with a new storage."""
 
         async def whole() -> T:
             storage = storage_of(self.settings, async_mode=self.async_mode)
@@ -329,21 +319,21 @@ class Face:
         return asyncio.run(whole()) if self.async_mode else finish(whole())
 
 
-FACES = [
+VARIANTS = [
     pytest.param((kind, async_mode), id=f"{kind}-{'async' if async_mode else 'blocking'}")
     for kind in ("sqlite", "postgresql", "mongodb")
     for async_mode in (False, True)
 ]
 
 
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest, tmp_path: Path) -> Face:
-    """Each storage by both faces, without a schema."""
+@pytest.fixture(params=VARIANTS)
+def variant(request: pytest.FixtureRequest, tmp_path: Path) -> Variant:
+    """Each storage for blocking and for async code, without a schema."""
     kind, async_mode = request.param
     url = f"sqlite:///{tmp_path}/posts.db" if kind == "sqlite" else request.getfixturevalue(kind)
-    face_of_storage = Face(Settings(storage_url=url, answer_s=ANSWER_S), async_mode)
-    face_of_storage.run(lambda storage: storage.drop())
-    return face_of_storage
+    storage_variant = Variant(Settings(storage_url=url, answer_s=ANSWER_S), async_mode)
+    storage_variant.run(lambda storage: storage.drop())
+    return storage_variant
 
 
 # --- the blog itself -------------------------------------------------------------------------
@@ -361,16 +351,14 @@ class Answer:
 
 
 class Client:
-    """One connection after the other, each closed with its answer: the next one may reach another
-    worker."""
+    """Opens a new connection for each request, so that it may reach any worker."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
 
     def __call__(self, method: str, path: str, values: Any = None) -> Answer:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=60)
-        headers = {"Connection": "close"}
-        body = None
+        headers, body = {"Connection": "close"}, None
         if values is not None:
             body, headers["Content-Type"] = json.dumps(values), "application/json"
         try:
@@ -388,19 +376,18 @@ class Blog:
     server: Running
 
     def metrics(self) -> dict[str, int]:
-        """Of all its workers."""
-        sample = sample_app_metrics(self.server.launch.trial)
-        return dict(sample.totals)
+        """Totals over all workers."""
+        return dict(sample_app_metrics(self.server.launch.trial).totals)
 
     @contextmanager
     def counted(self) -> Iterator[dict[str, int]]:
-        """What was counted meanwhile, as far as it is not 0 and no time."""
+        """The increments of all counters, except times and zeros."""
         counts: dict[str, int] = {}
         before = self.metrics()
         yield counts
-        after = self.metrics()
-        changed = {name: after[name] - before[name] for name in after if name[-3:] != "_ns"}
-        counts.update({name: number for name, number in changed.items() if number})
+        for name, total in self.metrics().items():
+            if not name.endswith("_ns") and total != before[name]:
+                counts[name] = total - before[name]
 
 
 Blogs = Callable[..., AbstractContextManager[Blog]]
@@ -412,15 +399,15 @@ def blog(tmp_path: Path) -> Blogs:
 
 
 def blogs(root: Path) -> Blogs:
-    """`blog(worker_class, workers, posts=3, BLOG_...=...)`: with so many posts, on a storage that
-    is emptied before. `root`: a directory for all that they write."""
+    """`blog(worker_class, workers, posts=3, BLOG_...=...)` starts a blog with that many posts, on a
+    storage that is emptied first. `root`: a directory for all files that the blogs write."""
 
     @contextmanager
     def start(worker_class: str, workers: int, posts: int = 3, **env: str) -> Iterator[Blog]:
-        place = Path(tempfile.mkdtemp(dir=root))
+        directory = Path(tempfile.mkdtemp(dir=root))
         env = {
-            "BLOG_STORAGE": f"sqlite:///{place}/posts.db",
-            "BLOG_UPLOADS": str(place / "uploads"),
+            "BLOG_STORAGE": f"sqlite:///{directory}/posts.db",
+            "BLOG_UPLOADS": str(directory / "uploads"),
             "BLOG_ANSWER": f"{ANSWER_S}",
             **env,
         }
@@ -432,11 +419,11 @@ def blogs(root: Path) -> Blogs:
             await storage.add(drafts, at=seeds.AT)
 
         settings = Settings(storage_url=env["BLOG_STORAGE"], answer_s=ANSWER_S)
-        Face(settings, False).run(fill)
-        face = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
+        Variant(settings, False).run(fill)
+        interface = "asgi" if worker_class in ASGI_CLASSES else "wsgi"
         planned = Server(worker_class, workers, 4 if worker_class == "gthread" else 1, 64, 100)
-        app = App(f"apps.blog.{face}:app", chdir="", path="/style.css")
-        with serve(launch(place, planned, app, env=tuple(env.items()))) as server:
+        app = App(f"apps.blog.{interface}:app", chdir="", path="/style.css")
+        with serve(launch(directory, planned, app, env=tuple(env.items()))) as server:
             yield Blog(Client(server.host, server.port), server)
 
     return start
