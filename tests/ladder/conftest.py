@@ -101,6 +101,19 @@ def _session_service(kind: str) -> Any:
 postgresql, redis = _session_service("postgresql"), _session_service("redis")
 
 
+def flush(redis_url: str) -> None:
+    from redis import Redis
+
+    with Redis.from_url(redis_url) as client:
+        client.flushall()
+
+
+@pytest.fixture
+def empty_redis(redis: str) -> str:
+    flush(redis)
+    return redis
+
+
 @pytest.fixture(scope="session")
 def mongodb() -> Iterator[str]:
     with restartable_mongodb() as server:

@@ -30,6 +30,7 @@ from tests.ladder.conftest import (
     Blogs,
     RestartableServer,
     Variant,
+    flush,
     restartable_redis,
 )
 
@@ -42,17 +43,6 @@ REDIS_MISS = {"requests": 1, "redis_trips": 2, "redis_asked": 1}  # get, then pu
 
 def draft(title: str) -> Draft:
     return Draft.of(title, "Some *text*.")
-
-
-def flush(url: str) -> None:
-    with Redis.from_url(url) as client:
-        client.flushall()
-
-
-@pytest.fixture
-def empty_redis(redis: str) -> str:
-    flush(redis)
-    return redis
 
 
 # --- round trips -----------------------------------------------------------------------------

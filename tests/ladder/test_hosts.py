@@ -1,4 +1,4 @@
-"""`workerlab ladder` with the load from other machines: network namespaces are these."""
+"""`workerlab ladder` with the load from other hosts, which are network namespaces here."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from tests.integration.generators.test_locust_hosts import hosts as hosts
 def test_a_ladder_with_the_load_from_another_host(
     hosts: dict[str, Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The blog has a core that the load tool does not take from it. Without Redis, which would add
-    a step: each is loaded in the same way. One host sends it: a sweep tests two."""
+    """The blog and the load tool run on different cores. Redis would only add a step, so it is
+    unavailable; `test_locust_hosts` tests two sending hosts."""
     cores = (os.cpu_count() or 1) > 1 and shutil.which("taskset") is not None
     sender = hosts["one"]
-    words = ["ladder", "--storages", "sqlite", "--workers", "1", "--users", "8", "--trials", "1"]
-    words += ["--duration", "1", "--load-hosts", sender.address]
+    argv = ["ladder", "--storages", "sqlite", "--workers", "1", "--users", "8", "--trials", "1"]
+    argv += ["--duration", "1", "--load-hosts", sender.address, "--format", "json"]
     with fake_program(tmp_path, "redis-server", "#!/bin/sh\nexit 1\n") as fakes:
         monkeypatch.setenv("PATH", f"{fakes}{os.pathsep}{os.environ['PATH']}")
-        here = hosts["master"]
-        report = reported(here, [sender], [*words, "--format", "json"], tmp_path, cores=cores)
+        report = reported(hosts["master"], [sender], argv, tmp_path, cores=cores)
     assert any("A single user is not measured" in note["text"] for note in report["notes"])
     rates = [row for table in report["tables"] for row in table["rows"] if "factor" in row]
     assert len(rates) == 3
@@ -39,6 +38,6 @@ def test_a_ladder_with_the_load_from_another_host(
         assert "local" not in parts
 
 
-def test_a_ladder_refuses_a_tool_that_sends_from_here_alone(tmp_path: Path) -> None:
+def test_load_hosts_require_a_tool_that_supports_them(tmp_path: Path) -> None:
     line = Lab(tmp_path).refusal("ladder", "--tools", "fast", "--load-hosts", "127.0.0.1")
     assert line.endswith("--load-hosts needs locust-fast or locust (--tools)")
