@@ -1,15 +1,15 @@
-"""The real PostgreSQL and Redis: they come up, are what they say, and nothing of them is left."""
+"""The services with real PostgreSQL and Redis: start, configuration, complete cleanup, errors."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -18,7 +18,7 @@ import pytest
 import redis
 from msgspec.structs import replace
 
-from tests.integration.conftest import until
+from tests.builders.conditions import until
 from workerlab.errors import EnvironmentProblem, UsageError
 from workerlab.server import services
 from workerlab.server.service_check import check_url, place, without_secrets
@@ -26,8 +26,7 @@ from workerlab.server.services import Service, service
 
 ROOT = Path(__file__).resolve().parents[2]
 SEGMENTS = Path("/proc/sysvipc/shm")
-
-STARTED = ("postgresql", "redis")
+LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="uses /proc")
 
 
 def tree(pid: int) -> list[psutil.Process]:
@@ -35,25 +34,14 @@ def tree(pid: int) -> list[psutil.Process]:
     return [root, *root.children(recursive=True)]
 
 
-def listening(pid: int) -> Iterator[list[Any]]:
-    """The sockets of each; PostgreSQL's workers come and go."""
-    for process in tree(pid):
-        with suppress(psutil.NoSuchProcess):
-            yield process.net_connections("all")
-
-
 def directory_of(pid: int) -> Path:
-    """The server's own, of the lab."""
-    inside = Path(os.readlink(f"/proc/{pid}/cwd"))
-    return next(
-        directory
-        for directory in (inside, *inside.parents)
-        if directory.name.startswith("workerlab-")
-    )
+    """The directory that the lab created for this server."""
+    cwd = Path(os.readlink(f"/proc/{pid}/cwd"))
+    return next(path for path in (cwd, *cwd.parents) if path.name.startswith("workerlab-"))
 
 
 def segments(pid: int) -> list[str]:
-    """Shared memory that this process made, and that would outlive it."""
+    """Shared memory segments that this process created; they outlive a process."""
     if not SEGMENTS.exists():
         return []
     return [line for line in SEGMENTS.read_text().splitlines()[1:] if line.split()[4] == str(pid)]
@@ -65,7 +53,7 @@ def listens(url: str) -> bool:
         return client.connect_ex((host, port)) == 0
 
 
-@pytest.fixture(scope="module", params=sorted(STARTED))
+@pytest.fixture(scope="module", params=["postgresql", "redis"])
 def kind(request: pytest.FixtureRequest) -> str:
     if why := services.why_unavailable(request.param):
         pytest.skip(why)
@@ -74,50 +62,46 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def running_service(kind: str) -> Iterator[Service]:
-    """For all that only look at it."""
-    with service(kind) as started:
-        yield started
+    """For tests that do not change it."""
+    with service(kind) as started_service:
+        yield started_service
 
 
-def test_it_answers_and_says_who_it_is(kind: str, running_service: Service) -> None:
+def test_a_service_reports_its_version(kind: str, running_service: Service) -> None:
     assert running_service.kind == kind
-    assert running_service.version.startswith(
-        {"postgresql": "PostgreSQL ", "redis": "Redis "}[kind]
-    )
-    assert running_service.version.endswith(", started by the lab")
-    assert running_service.version.split()[1][0].isdigit()
-    with service(kind, running_service.url) as same:
-        assert f"{same.version}, started by the lab" == running_service.version
-        assert same.pid is None
+    program = {"postgresql": "PostgreSQL", "redis": "Redis"}[kind]
+    assert re.fullmatch(rf"{program} [0-9].*, started by the lab", running_service.version)
+    with service(kind, running_service.url) as same_service:
+        assert f"{same_service.version}, started by the lab" == running_service.version
+        assert same_service.pid is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
-def test_only_this_machine_gets_to_it(running_service: Service) -> None:
+@LINUX_ONLY
+def test_a_service_listens_only_on_loopback(running_service: Service) -> None:
     assert running_service.pid is not None
-    port = urlsplit(running_service.url).port
-    places = {
-        (entry.laddr.ip, entry.laddr.port)
-        for sockets in listening(running_service.pid)
-        for entry in sockets
-        if entry.status == psutil.CONN_LISTEN
-    }
-    assert places == {("127.0.0.1", port)}
+    addresses = set()
+    for process in tree(running_service.pid):
+        with suppress(psutil.NoSuchProcess):  # PostgreSQL's workers come and go
+            for connection in process.net_connections("all"):
+                if connection.status == psutil.CONN_LISTEN:
+                    addresses.add(tuple(connection.laddr))
+    assert addresses == {("127.0.0.1", urlsplit(running_service.url).port)}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
-def test_nothing_of_it_is_left(kind: str) -> None:
-    with ExitStack() as stack, service(kind) as running_service:
-        assert running_service.pid is not None
-        members, directory = tree(running_service.pid), directory_of(running_service.pid)
-        assert directory.stat().st_mode & 0o077 == 0  # nobody else reads what is in it
+@LINUX_ONLY
+def test_a_stopped_service_leaves_nothing(kind: str) -> None:
+    with ExitStack() as stack, service(kind) as own_service:
+        assert own_service.pid is not None
+        processes, directory = tree(own_service.pid), directory_of(own_service.pid)
+        assert directory.stat().st_mode & 0o077 == 0  # private to its user
         if os.geteuid() == 0:
-            assert psutil.Process(running_service.pid).uids().real != 0
-        if kind == "postgresql":  # a client that stays does not keep it from ending
-            stack.enter_context(closing(psycopg.connect(running_service.url)))
-    assert not any(member.is_running() for member in members)
+            assert psutil.Process(own_service.pid).uids().real != 0
+        if kind == "postgresql":  # an open connection does not prevent a stop
+            stack.enter_context(closing(psycopg.connect(own_service.url)))
+    assert not any(process.is_running() for process in processes)
     assert not directory.exists()
-    assert segments(running_service.pid) == []
-    assert not listens(running_service.url)
+    assert segments(own_service.pid) == []
+    assert not listens(own_service.url)
 
 
 HARNESS = """
@@ -130,36 +114,38 @@ with service("postgresql") as a, service("redis") as b, services.folder() as c:
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looked up in /proc")
-def test_nothing_of_it_outlives_a_killed_lab() -> None:
+@LINUX_ONLY
+def test_a_killed_lab_leaves_no_service() -> None:
     if why := services.why_unavailable("postgresql") or services.why_unavailable("redis"):
         pytest.skip(why)
-    words = [sys.executable, "-c", HARNESS]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as lab:
+    argv = [sys.executable, "-c", HARNESS]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as lab:
         storage, cache, folder = lab.stdout.readline().split()
         pids = int(storage), int(cache)
-        members = [member for pid in pids for member in tree(pid)]
+        processes = [process for pid in pids for process in tree(pid)]
         directories = [*map(directory_of, pids), Path(folder)]
         lab.kill()
-    until(lambda: not any(member.is_running() for member in members), "its servers end")
-    until(lambda: not any(path.exists() for path in directories), "its directories go")
+    until(lambda: not any(process.is_running() for process in processes), "its servers end")
+    until(lambda: not any(path.exists() for path in directories), "its directories are removed")
     assert segments(pids[0]) == []
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
 def test_postgresql_is_durable_and_empty(running_service: Service) -> None:
     with closing(psycopg.connect(running_service.url)) as db:
-        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-            assert db.execute(f"SHOW {setting}").fetchone() == ("on",)
-        assert db.execute(
-            "SELECT count(*) FROM pg_tables WHERE schemaname='public'"
-        ).fetchone() == (0,)
-        assert db.execute("SHOW server_encoding").fetchone() == ("UTF8",)
-        assert db.execute("SELECT current_database()").fetchone() == ("blog",)
+        for query, value in {
+            "SHOW fsync": "on",
+            "SHOW synchronous_commit": "on",
+            "SHOW full_page_writes": "on",
+            "SELECT count(*) FROM pg_tables WHERE schemaname='public'": 0,
+            "SHOW server_encoding": "UTF8",
+            "SELECT current_database()": "blog",
+        }.items():
+            assert db.execute(query).fetchone() == (value,), query
 
 
 @pytest.mark.parametrize("kind", ["redis"], indirect=True)
-def test_redis_keeps_nothing_on_disk_and_is_bounded(running_service: Service) -> None:
+def test_redis_is_not_persistent_and_has_a_memory_limit(running_service: Service) -> None:
     with redis.Redis.from_url(running_service.url) as client:
         settings = client.config_get("*")
         assert settings["save"] == ""
@@ -168,48 +154,46 @@ def test_redis_keeps_nothing_on_disk_and_is_bounded(running_service: Service) ->
         assert client.dbsize() == 0
 
 
-def test_a_port_that_another_took_first_is_not_the_end(
+def test_a_service_retries_if_its_port_is_taken(
     kind: str, running_service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither another of its kind nor a server that accepts and stays silent is mistaken for it."""
-    free, ports = services.free_port, list[int]()
+    """By another service of the same kind, or by a server that accepts and never responds."""
+    free_port, ports = services.free_port, list[int]()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         taken = [urlsplit(running_service.url).port, silent.getsockname()[1]]
 
-        def port() -> int:
-            ports.append(taken[len(ports)] if len(ports) < len(taken) else free())
+        def next_port() -> int:
+            ports.append(taken[len(ports)] if len(ports) < len(taken) else free_port())
             return ports[-1]
 
-        monkeypatch.setattr(services, "free_port", port)
-        monkeypatch.setattr("workerlab.server.services.TIMEOUT_S", 1)
-        with service(kind) as other:
-            assert other.pid != running_service.pid
+        monkeypatch.setattr(services, "free_port", next_port)
+        monkeypatch.setattr(services, "TIMEOUT_S", 1)
+        with service(kind) as own_service:
+            assert own_service.pid != running_service.pid
             assert ports[:2] == taken
-            assert ports[-1] == urlsplit(other.url).port
+            assert ports[-1] == urlsplit(own_service.url).port
             assert ports[-1] not in taken
 
 
-def test_one_that_does_not_come_up_says_why(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_names_the_cause(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "free_port", lambda: 99999999)
-    with (
-        pytest.raises(EnvironmentProblem, match=r"did not start: .*(99999999|65535)"),
-        service(kind),
-    ):
+    pattern = r"did not start: .*(99999999|65535)"
+    with pytest.raises(EnvironmentProblem, match=pattern), service(kind):
         pass
 
 
-def test_sqlite_stands_in_a_directory_that_goes() -> None:
-    with service("sqlite") as running_service:
-        path = Path(urlsplit(running_service.url).path)
+def test_sqlite_uses_a_temporary_directory() -> None:
+    with service("sqlite") as sqlite:
+        path = Path(urlsplit(sqlite.url).path)
         assert path.parent.is_dir()
         assert not path.exists()
         path.write_text("anything")
-        assert running_service.pid is None
-        assert running_service.version.startswith("SQLite 3.")
+        assert sqlite.pid is None
+        assert sqlite.version.startswith("SQLite 3.")
     assert not path.parent.exists()
 
 
-# --- by address -----------------------------------------------------------------------------
+# --- by URL ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -223,7 +207,7 @@ def test_sqlite_stands_in_a_directory_that_goes() -> None:
         ("mongodb", "mongodb://me:pa%40ss@127.0.0.1:port/blog"),
     ],
 )
-def test_one_that_does_not_answer_is_told_in_a_line_without_its_password(
+def test_an_unreachable_service_is_reported_in_a_line_without_its_password(
     kind: str, url: str
 ) -> None:
     with pytest.raises(EnvironmentProblem) as failure, service(kind, url):
@@ -244,7 +228,7 @@ def test_one_that_does_not_answer_is_told_in_a_line_without_its_password(
         ("mongodb", "mongodb+srv://me:secret@db.example/blog"),
     ],
 )
-def test_an_address_is_checked_without_asking_anybody(kind: str, url: str) -> None:
+def test_a_valid_url_is_accepted_without_a_connection(kind: str, url: str) -> None:
     check_url(kind, url)
 
 
@@ -261,14 +245,14 @@ def test_an_address_is_checked_without_asking_anybody(kind: str, url: str) -> No
         ("mongodb", "mongodb://me:secret@/blog"),
     ],
 )
-def test_a_malformed_address_is_refused_without_its_password(kind: str, url: str) -> None:
+def test_a_malformed_url_is_refused_without_its_password(kind: str, url: str) -> None:
     with pytest.raises(UsageError, match="must be an address of") as failure:
         check_url(kind, url)
     assert "secret" not in str(failure.value)
     assert "\n" not in str(failure.value)
 
 
-def test_what_may_be_shown_of_an_address() -> None:
+def test_secrets_are_removed_from_urls() -> None:
     assert place("postgresql://me:secret@db.example:5432/blog") == "db.example:5432"
     assert place("redis://:secret@[::1]:6379") == "[::1]:6379"
     assert place("mongodb://db.example") == "db.example"
@@ -277,24 +261,21 @@ def test_what_may_be_shown_of_an_address() -> None:
     assert "cret" not in without_secrets(f"no {url}, se%2Fcret or se/cret", url)
 
 
-def test_what_cannot_be_started_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_service_names_its_option_and_the_setup_script(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(services, "_program", lambda _: None)
-    for kind, option in (
-        ("postgresql", "--postgres-url"),
-        ("redis", "--redis-url"),
-        ("mongodb", "--mongo-url"),
-    ):
-        why = services.why_unavailable(kind)
-        assert option in why
-    for kind in STARTED:
+    assert "--mongo-url" in services.why_unavailable("mongodb")
+    for kind, option in (("postgresql", "--postgres-url"), ("redis", "--redis-url")):
+        assert option in services.why_unavailable(kind)
         with pytest.raises(EnvironmentProblem, match=r"setup\.sh --ladder"), service(kind):
             pass
     assert services.why_unavailable("sqlite") is None
 
 
-def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert services.why_no_driver("postgresql") is None
-    changed = replace(services.KINDS["postgresql"], drivers=("no_such_driver",))
-    monkeypatch.setitem(services.KINDS, "postgresql", changed)
+    kind = replace(services.KINDS["postgresql"], drivers=("no_such_driver",))
+    monkeypatch.setitem(services.KINDS, "postgresql", kind)
     why = services.why_no_driver("postgresql")
     assert why == "no_such_driver cannot be imported: pip install 'workerlab[ladder]'"

@@ -1,4 +1,4 @@
-"""Every storage by both of its faces, on real servers: they must not differ in anything."""
+"""All storages, used by blocking and by async code, on real servers: they behave alike."""
 
 from __future__ import annotations
 
@@ -19,29 +19,39 @@ import pytest
 from apps.blog.blocking import finish
 from apps.blog.posts import Conflict, Draft, Line, NoSuchPost, Post, Unreachable
 from apps.blog.settings import POSTS_PER_PAGE, Settings
-from apps.blog.storage import Storage, mongodb, sql, sqlite, storage_of
+from apps.blog.storage import Storage, mongodb, sql, sqlite
 from tests.integration.conftest import ROOT
-from tests.ladder.conftest import ANSWER_S, FACES, Face, Mortal, mortal_mongodb, mortal_postgresql
+from tests.ladder.conftest import (
+    ANSWER_S,
+    VARIANTS,
+    RestartableServer,
+    Variant,
+    restartable_mongodb,
+    restartable_postgresql,
+)
 
 Use = Callable[[Storage], Coroutine[Any, Any, Any]]
-BLOCKING = [face for face in FACES if "blocking" in str(face.id)]
+BLOCKING = [variant for variant in VARIANTS if "blocking" in str(variant.id)]
+ASYNC = [variant for variant in VARIANTS if "async" in str(variant.id)]
+# MongoDB has transactions only in replica sets
+TRANSACTIONAL = [variant for variant in VARIANTS if "mongodb" not in str(variant.id)]
 
 
 def draft(title: str, body: str = "Some *text*.") -> Draft:
     return Draft.of(title, body)
 
 
-def prepared(face: Face, use: Use) -> Any:
-    async def both(storage: Storage) -> Any:
+def run_prepared(variant: Variant, use: Use) -> Any:
+    async def prepare_and_use(storage: Storage) -> Any:
         await storage.prepare()
         return await use(storage)
 
-    return face.run(both)
+    return variant.run(prepare_and_use)
 
 
-async def at_once(face: Face, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """What they gave or raised: by threads for code that blocks, by tasks for code that waits."""
-    if face.async_mode:
+async def at_once(variant: Variant, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The results or errors of concurrent calls: by threads if they block, otherwise by tasks."""
+    if variant.async_mode:
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
     def result(call: Coroutine[Any, Any, Any]) -> Any:
@@ -54,10 +64,10 @@ async def at_once(face: Face, calls: list[Coroutine[Any, Any, Any]]) -> list[Any
         return list(threads.map(result, calls))
 
 
-# --- what is stored is what is found ---------------------------------------------------------
+# --- posts -----------------------------------------------------------------------------------
 
 
-def test_what_is_added_is_found_in_its_order(face: Face) -> None:
+def test_added_posts_are_numbered_and_listed_newest_first(variant: Variant) -> None:
     async def use(storage: Storage) -> None:
         before = int(time.time())
         added = await storage.add([draft("one"), draft("two")])
@@ -74,10 +84,10 @@ def test_what_is_added_is_found_in_its_order(face: Face) -> None:
         (old,) = await storage.add([draft("old")], at=1_000_000_000)
         assert old.created == old.edited == 1_000_000_000
 
-    prepared(face, use)
+    run_prepared(variant, use)
 
 
-def test_pages_and_what_is_beyond_the_last(face: Face) -> None:
+def test_pages_beyond_the_last_are_empty(variant: Variant) -> None:
     async def use(storage: Storage) -> None:
         empty = await storage.page(1)
         assert (empty.lines, empty.posts) == ((), 0)
@@ -89,22 +99,22 @@ def test_pages_and_what_is_beyond_the_last(face: Face) -> None:
             beyond = await storage.page(number)
             assert (beyond.lines, beyond.posts, beyond.number) == ((), posts, number)
 
-    prepared(face, use)
+    run_prepared(variant, use)
 
 
 @pytest.mark.parametrize(
     "text", ["żółw 🐢 日本", "a'b\"; DROP TABLE posts; --", "?%s$1{x}", "\\u0001"]
 )
-def test_any_text_comes_back_as_it_was(face: Face, text: str) -> None:
+def test_any_text_is_stored_unchanged(variant: Variant, text: str) -> None:
     async def use(storage: Storage) -> None:
         (added,) = await storage.add([draft(text, text * 20)])
         post = await storage.post(added.id)
         assert (post.title, post.body) == (text, text * 20)
 
-    prepared(face, use)
+    run_prepared(variant, use)
 
 
-def test_an_edit_and_its_refusals(face: Face) -> None:
+def test_an_edit_needs_the_current_revision_of_an_existing_post(variant: Variant) -> None:
     async def use(storage: Storage) -> None:
         (added,) = await storage.add([draft("old")], at=1_000_000_000)
         edited = await storage.edit(added.id, draft("new", "other"), 1)
@@ -118,50 +128,50 @@ def test_an_edit_and_its_refusals(face: Face) -> None:
         for number in (2, 0, -1, 2**63, 10**30):
             assert await storage.post(number) is None
             with pytest.raises(NoSuchPost):
-                await storage.edit(number, draft("nobody's"), 1)
+                await storage.edit(number, draft("none"), 1)
         assert await storage.post(added.id) == edited
 
-    prepared(face, use)
+    run_prepared(variant, use)
 
 
-def test_of_many_edits_at_once_one_wins(face: Face) -> None:
+def test_one_of_many_concurrent_edits_wins(variant: Variant) -> None:
     async def use(storage: Storage) -> None:
         (post,) = await storage.add([draft("0")])
         for revision in range(1, 6):
             edits = [storage.edit(post.id, draft(f"{revision}.{n}"), revision) for n in range(12)]
-            done = await at_once(face, edits)
-            (won,) = [result for result in done if isinstance(result, Post)]
-            lost = [result for result in done if isinstance(result, Conflict)]
-            assert len(lost) == 11, done
-            assert won.revision == revision + 1
-            assert {conflict.revision for conflict in lost} == {revision + 1}
-            assert await storage.post(post.id) == won
+            results = await at_once(variant, edits)
+            (winner,) = [result for result in results if isinstance(result, Post)]
+            conflicts = [result for result in results if isinstance(result, Conflict)]
+            assert len(conflicts) == 11, results
+            assert winner.revision == revision + 1
+            assert {conflict.revision for conflict in conflicts} == {revision + 1}
+            assert await storage.post(post.id) == winner
 
-    prepared(face, use)
+    run_prepared(variant, use)
 
 
-def test_posts_added_at_once_all_get_numbers_of_their_own(face: Face) -> None:
+def test_posts_added_concurrently_get_distinct_numbers(variant: Variant) -> None:
     async def use(storage: Storage) -> None:
         groups = [[draft(f"{group}.{n}") for n in range(5)] for group in range(12)]
-        done = await at_once(face, [storage.add(group) for group in groups])
-        assert all(isinstance(posts, list) for posts in done), done
-        for group, posts in zip(groups, done, strict=True):
-            assert [post.title for post in posts] == [result.title for result in group]
+        results = await at_once(variant, [storage.add(group) for group in groups])
+        assert all(isinstance(posts, list) for posts in results), results
+        for group, posts in zip(groups, results, strict=True):
+            assert [post.title for post in posts] == [added.title for added in group]
             assert sorted(post.id for post in posts) == [post.id for post in posts]
-        assert len({post.id for posts in done for post in posts}) == 60
+        assert len({post.id for posts in results for post in posts}) == 60
         assert (await storage.page(1)).posts == 60
 
-    prepared(face, use)
+    run_prepared(variant, use)
 
 
-def test_it_says_who_answers(face: Face) -> None:
-    answer = face.run(lambda storage: storage.server_version())
-    assert answer.startswith(("SQLite 3", "PostgreSQL 1", "MongoDB", "a server"))
+def test_a_storage_reports_its_version(variant: Variant) -> None:
+    version = variant.run(lambda storage: storage.server_version())
+    assert version.startswith(("SQLite 3", "PostgreSQL 1", "MongoDB", "a server"))
 
 
 # --- the schema ------------------------------------------------------------------------------
 
-PREPARES = """
+PREPARE = """
 import asyncio, json, multiprocessing, sys
 from apps.blog.blocking import finish
 from apps.blog.settings import Settings
@@ -184,7 +194,7 @@ def work(number, barrier, outcomes):
 def drop():
     finish(storage(False).drop())
 
-storage(False), storage(True)  # their drivers are imported once, for all that are forked
+storage(False), storage(True)  # imports the drivers once, before the forks
 context = multiprocessing.get_context("fork")
 for _ in range(3):
     dropping = context.Process(target=drop)
@@ -199,19 +209,19 @@ for _ in range(3):
 """
 
 
-@pytest.mark.parametrize("face", BLOCKING, indirect=True)
-def test_eight_processes_prepare_it_at_once(face: Face) -> None:
-    """Workers of either kind, three times from nothing."""
-    settings = face.settings
-    words = [sys.executable, "-c", PREPARES, settings.storage_url, str(settings.answer_s)]
-    done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+@pytest.mark.parametrize("variant", BLOCKING, indirect=True)
+def test_eight_processes_prepare_a_schema_concurrently(variant: Variant) -> None:
+    """Blocking and async ones, three times without a schema."""
+    settings = variant.settings
+    argv = [sys.executable, "-c", PREPARE, settings.storage_url, str(settings.answer_s)]
+    done = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, text=True)
     assert [json.loads(line) for line in done.stdout.splitlines()] == [["prepared"] * 8] * 3
 
-    (post,) = face.run(lambda storage: storage.add([draft("one")]))
+    (post,) = variant.run(lambda storage: storage.add([draft("one")]))
     assert post.id == 1
 
 
-def test_preparing_again_changes_nothing(face: Face) -> None:
+def test_preparing_a_prepared_schema_changes_nothing(variant: Variant) -> None:
     async def use(storage: Storage) -> None:
         await storage.add([draft("one")])
         await storage.prepare()
@@ -220,30 +230,29 @@ def test_preparing_again_changes_nothing(face: Face) -> None:
         (second,) = await storage.add([draft("two")])
         assert second.id == 2
 
-    prepared(face, use)
+    run_prepared(variant, use)
 
 
-def test_an_older_schema_is_brought_up_and_a_newer_one_refused(
-    face: Face, monkeypatch: pytest.MonkeyPatch
+def test_an_older_schema_is_migrated_and_a_newer_one_refused(
+    variant: Variant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared(face, lambda storage: storage.add([draft("from before")]))
+    run_prepared(variant, lambda storage: storage.add([draft("old")]))
     with monkeypatch.context() as future:
         future.setattr(sql, "STEPS", (*sql.STEPS, "ALTER TABLE posts ADD COLUMN mood text"))
         future.setattr(mongodb, "STEPS", mongodb.STEPS + 1)
 
-        async def look(storage: Storage) -> None:
-            await storage.prepare()
-            assert (await storage.post(1)).title == "from before"
+        async def read(storage: Storage) -> None:
+            assert (await storage.post(1)).title == "old"
             if isinstance(storage, sql.Sql):
                 assert await storage._run([("SELECT mood FROM posts", ())]) == [[(None,)]]
 
-        face.run(look)
+        run_prepared(variant, read)
 
     with pytest.raises(Unreachable, match=r"schema is at step 2, this blog supports 1"):
-        face.run(lambda storage: storage.prepare())
+        variant.run(lambda storage: storage.prepare())
 
 
-def test_dropped_it_can_be_prepared_anew(face: Face) -> None:
+def test_a_dropped_schema_can_be_prepared_again(variant: Variant) -> None:
     async def use(storage: Storage) -> None:
         await storage.add([draft("one")])
         await storage.drop()
@@ -251,44 +260,45 @@ def test_dropped_it_can_be_prepared_anew(face: Face) -> None:
         await storage.prepare()
         assert (await storage.page(1)).posts == 0
 
-    prepared(face, use)
+    run_prepared(variant, use)
 
 
-def test_dropping_takes_nothing_of_somebody_elses(mongodb: str) -> None:
-    """Nothing keeps MongoDB from mixing the blog with another app's collections of that name."""
+def test_dropping_leaves_the_data_of_other_apps(mongodb: str) -> None:
+    """Even in a MongoDB collection that the blog shares with another app."""
     pymongo = pytest.importorskip("pymongo")
-    with pymongo.MongoClient(f"{mongodb.rpartition('/')[0]}/shop") as client:
+    url = f"{mongodb.rpartition('/')[0]}/shop"
+    variant = Variant(Settings(storage_url=url, answer_s=ANSWER_S), False)
+
+    async def add_and_drop(storage: Storage) -> None:
+        await storage.add([draft("one")])
+        await storage.drop()
+
+    with pymongo.MongoClient(url) as client:
         client.shop.counters.insert_one({"_id": "orders", "n": 17})
-        url = f"{mongodb.rpartition('/')[0]}/shop"
-        settings = Settings(storage_url=url, answer_s=ANSWER_S)
-        storage = storage_of(settings, async_mode=False)
-        finish(storage.prepare())
-        finish(storage.add([draft("one")]))
-        finish(storage.drop())
-        finish(storage.stop())
+        run_prepared(variant, add_and_drop)
         assert client.shop.counters.find_one() == {"_id": "orders", "n": 17}
         assert client.shop.list_collection_names() == ["counters"]
         client.drop_database("shop")
 
 
-# --- a database that goes away ---------------------------------------------------------------
+# --- a database that fails -------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["postgresql", "mongodb"])
-def server(request: pytest.FixtureRequest) -> Iterator[Mortal]:
-    start = {"postgresql": mortal_postgresql, "mongodb": mortal_mongodb}[request.param]
+def server(request: pytest.FixtureRequest) -> Iterator[RestartableServer]:
+    start = {"postgresql": restartable_postgresql, "mongodb": restartable_mongodb}[request.param]
     with start() as server:
         yield server
 
 
 @pytest.fixture(params=[False, True], ids=["blocking", "async"])
-def dying(request: pytest.FixtureRequest, server: Mortal) -> Face:
-    return Face(Settings(storage_url=server.url, pool=4, answer_s=4.0), request.param)
+def failing(request: pytest.FixtureRequest, server: RestartableServer) -> Variant:
+    return Variant(Settings(storage_url=server.url, pool=4, answer_s=4.0), request.param)
 
 
-async def comes_back(storage: Storage) -> None:
-    """It needs nobody's help."""
-    give_up = time.monotonic() + 120
+async def recovers(storage: Storage) -> None:
+    """Wait until the same storage object works again."""
+    deadline_s = time.monotonic() + 120
     while True:
         try:
             await storage.prepare()
@@ -296,79 +306,79 @@ async def comes_back(storage: Storage) -> None:
             assert await storage.post(post.id) == post
             return
         except Unreachable:
-            assert time.monotonic() < give_up
+            assert time.monotonic() < deadline_s
 
 
-def test_a_killed_database_is_unreachable_and_then_there_again(dying: Face, server: Mortal) -> None:
+def test_a_killed_database_is_unreachable_until_it_restarts(
+    failing: Variant, server: RestartableServer
+) -> None:
     async def use(storage: Storage) -> None:
         (post,) = await storage.add([draft("one")])
-        results = await at_once(dying, [storage.post(post.id) for _ in range(12)])
-        assert results == [post] * 12  # so that there are connections to lose
+        results = await at_once(failing, [storage.post(post.id) for _ in range(12)])
+        assert results == [post] * 12  # premise: connections are open
         server.kill()
         for _ in range(2):
-            lost = await at_once(dying, [storage.post(post.id) for _ in range(12)])
-            assert {type(result) for result in lost} == {Unreachable}, lost
+            results = await at_once(failing, [storage.post(post.id) for _ in range(12)])
+            assert {type(result) for result in results} == {Unreachable}, results
         with pytest.raises(Unreachable):
             await storage.edit(post.id, draft("two"), 1)
-        server.begin()
-        await comes_back(storage)
-        results = await at_once(dying, [storage.page(1) for _ in range(12)])
+        server.start()
+        await recovers(storage)
+        results = await at_once(failing, [storage.page(1) for _ in range(12)])
         assert {page.lines[0].title for page in results} == {"again"}
 
-    prepared(dying, use)
+    run_prepared(failing, use)
 
 
-def test_nobody_notices_one_that_was_restarted_meanwhile(dying: Face, server: Mortal) -> None:
-    """Connections that died unused are not handed out."""
+def test_a_restart_between_two_calls_goes_unnoticed(
+    failing: Variant, server: RestartableServer
+) -> None:
+    """Idle connections that broke are not reused."""
 
     async def use(storage: Storage) -> None:
-        await at_once(dying, [storage.page(1) for _ in range(12)])
+        await at_once(failing, [storage.page(1) for _ in range(12)])
         server.kill()
-        server.begin()
-        if server.kind == "mongodb":  # its driver has to find out first; and posts are gone
-            await comes_back(storage)
-        results = await at_once(dying, [storage.page(1) for _ in range(12)])
+        server.start()
+        if server.kind == "mongodb":  # its driver detects a restart late, and the posts are lost
+            await recovers(storage)
+        results = await at_once(failing, [storage.page(1) for _ in range(12)])
         assert not [result for result in results if isinstance(result, Exception)], results
 
-    prepared(dying, use)
+    run_prepared(failing, use)
 
 
-def test_a_hung_database_is_unreachable_too(dying: Face, server: Mortal) -> None:
+def test_a_hung_database_is_unreachable(failing: Variant, server: RestartableServer) -> None:
     async def use(storage: Storage) -> None:
         await storage.page(1)
-        with server.hung():
-            lost = await at_once(dying, [storage.page(1) for _ in range(6)])
-            assert {type(result) for result in lost} == {Unreachable}, lost
-        await comes_back(storage)
+        with server.paused():
+            results = await at_once(failing, [storage.page(1) for _ in range(6)])
+            assert {type(result) for result in results} == {Unreachable}, results
+        await recovers(storage)
 
-    prepared(dying, use)
+    run_prepared(failing, use)
 
 
 @pytest.mark.parametrize("async_mode", [False, True], ids=["blocking", "async"])
 @pytest.mark.parametrize(
     "url",
-    [
-        "sqlite:////no/such/directory.db",
-        "postgresql://nobody@127.0.0.1:1/nothing",
-        "mongodb://127.0.0.1:1/nothing",
-    ],
-)
-def test_a_database_that_was_never_there(url: str, async_mode: bool) -> None:
-    face = Face(Settings(storage_url=url, answer_s=0.5), async_mode)
+    ["sqlite:////no/such/directory.db", "postgresql://nobody@127.0.0.1:1/nothing",
+     "mongodb://127.0.0.1:1/nothing"],
+)  # fmt: skip
+def test_a_missing_database_is_unreachable(url: str, async_mode: bool) -> None:
+    variant = Variant(Settings(storage_url=url, answer_s=0.5), async_mode)
     with pytest.raises(Unreachable):
-        face.run(lambda storage: storage.prepare())
+        variant.run(lambda storage: storage.prepare())
     with pytest.raises(Unreachable):
-        face.run(lambda storage: storage.page(1))
+        variant.run(lambda storage: storage.page(1))
 
 
-# --- what is cut short -----------------------------------------------------------------------
+# --- interrupted calls -----------------------------------------------------------------------
 
 
-def test_cancelled_calls_give_their_connections_back(face: Face) -> None:
-    """Fewer connections than calls, most of which are cancelled somewhere on their way."""
-    if not face.async_mode:
-        pytest.skip("blocking code cannot be cancelled")
-    few = replace(face, settings=replace(face.settings, pool=2))
+@pytest.mark.parametrize("variant", ASYNC, indirect=True)
+def test_cancelled_calls_release_their_connections(variant: Variant) -> None:
+    """With fewer connections than calls, many of which are cancelled at different steps."""
+    two_connections = replace(variant, settings=replace(variant.settings, pool=2))
 
     async def use(storage: Storage) -> None:
         (post,) = await storage.add([draft("one")])
@@ -378,20 +388,21 @@ def test_cancelled_calls_give_their_connections_back(face: Face) -> None:
                 await asyncio.sleep(0)
             for call in calls[turn % 3 :: 2]:
                 call.cancel()
-            done = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(result) for result in done} <= {Post, asyncio.CancelledError}, done
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(result) for result in results} <= {Post, asyncio.CancelledError}, results
         results = await asyncio.gather(*(storage.post(post.id) for _ in range(8)))
         assert results == [post] * 8
 
-    prepared(few, use)
+    run_prepared(two_connections, use)
 
 
-def test_a_failed_batch_leaves_nothing_behind(face: Face) -> None:
-    """All or none, and the connection is good for the next one."""
+@pytest.mark.parametrize("variant", TRANSACTIONAL, indirect=True)
+def test_a_failed_batch_adds_no_post(variant: Variant) -> None:
+    """And its connection remains usable."""
     good = draft("good")
-    bad = replace(good, title="zero \x00 byte" if "postgres" in face.settings.storage_url else None)
-    if "mongodb" in face.settings.storage_url:
-        pytest.skip("a lone server has no transactions")
+    bad = replace(
+        good, title="zero \x00 byte" if "postgres" in variant.settings.storage_url else None
+    )
 
     async def use(storage: Storage) -> None:
         with pytest.raises(Exception, match=r"NULL|NUL"):
@@ -400,43 +411,43 @@ def test_a_failed_batch_leaves_nothing_behind(face: Face) -> None:
         await storage.add([good, good])
         assert (await storage.page(1)).posts == 2
 
-    prepared(face, use)
+    run_prepared(variant, use)
 
 
-def test_who_prepares_sqlite_waits_for_another_who_does(tmp_path: Any) -> None:
+def test_preparing_sqlite_waits_for_another_writer(tmp_path: Any) -> None:
     path = tmp_path / "posts.db"
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     threading.Timer(0.3, other.execute, ["COMMIT"]).start()
 
-    face = Face(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
-    assert prepared(face, lambda storage: storage.page(1)).posts == 0
+    variant = Variant(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
+    assert run_prepared(variant, lambda storage: storage.page(1)).posts == 0
     other.close()
 
 
-def test_another_error_than_a_busy_sqlite_file_is_told_at_once(
+def test_an_error_of_sqlite_other_than_busy_is_not_retried(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "posts.db"
     sqlite3.connect(path).execute("CREATE TABLE posts (number)").connection.close()
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it tries again"))
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it retries"))
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         sqlite.enable_wal(db)
     db.close()
 
 
-def test_a_writer_of_sqlite_is_waited_for(tmp_path: Any) -> None:
+def test_an_add_to_sqlite_waits_for_a_writer_but_a_read_does_not(tmp_path: Any) -> None:
     path = tmp_path / "posts.db"
-    face = Face(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
+    variant = Variant(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
 
     async def use(storage: Storage) -> None:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         adding = asyncio.ensure_future(storage.add([draft("one")]))
-        assert (await storage.page(1)).posts == 0  # readers are not held up
+        assert (await storage.page(1)).posts == 0
         other.execute("COMMIT")
         other.close()
         assert [post.title for post in await adding] == ["one"]
 
-    prepared(face, use)
+    run_prepared(variant, use)
