@@ -1,4 +1,4 @@
-"""A browser without a screen, and pages to open in it. Skipped where there is no browser."""
+"""A headless browser and pages in it. Without a browser, these tests are skipped."""
 
 from __future__ import annotations
 
@@ -18,16 +18,11 @@ from workerlab.model.result import Document
 from workerlab.report.html.page import render
 
 ROOT = Path(__file__).resolve().parents[2]
-# In order of preference: Chromium without windows takes a fifth less CPU in these tests
-NAMES = (
-    "chromium-headless-shell",
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-)
+# In order of preference: the headless shell uses a fifth less CPU in these tests
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome",
+            "google-chrome-stable")  # fmt: skip
 FLAGS = (
-    "--no-sandbox",  # root, as in most containers, has none
+    "--no-sandbox",  # it does not work as root, as in most containers
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -36,36 +31,36 @@ FLAGS = (
     "--disable-sync",
 )
 WINDOW = {"width": 1200, "height": 900}
-# About ten pictures a second: sixty take 40 % more CPU, which others that run beside it need
+# About ten frames a second: sixty take 40 % more CPU
 SLOW_DISPLAY = """(() => {
     const next = window.requestAnimationFrame.bind(window);
     window.requestAnimationFrame = (draw) => setTimeout(() => next(draw), 80);
     window.cancelAnimationFrame = clearTimeout;
 })()"""
-LONG_MS = 240_000.0  # a bound for hanging, not an expectation of speed
+TIMEOUT_MS = 240_000.0  # for hangs, not an expected duration
 OPEN_DRAWN = """() => document.documentElement.dataset.ready !== undefined
     && [...document.querySelectorAll('.chart')]
         .filter((element) => !element.closest('details:not([open])'))
-        .every((one) => one.dataset.drawn === 'whole')"""
+        .every((element) => element.dataset.drawn === 'whole')"""
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with sync_api.sync_playwright() as playwright:
-        own = Path(playwright.chromium.executable_path)
-        program = next((path for name in NAMES if (path := shutil.which(name))), None)
-        if program is None and not own.is_file():
-            pytest.skip(f"no browser: none of {', '.join(NAMES)} is on PATH")
+        bundled = Path(playwright.chromium.executable_path)
+        program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+        if program is None and not bundled.is_file():
+            pytest.skip(f"no browser: none of {', '.join(PROGRAMS)} is on PATH")
         browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS])
         yield browser
         browser.close()
 
 
 class Windows:
-    """A page for documents with scripts and one for those without, for all tests of a process: a
-    document in a context of its own takes three times as much CPU to open, most of it for a new
-    process of the browser that compiles the same scripts again."""
+    """One page with JavaScript and one without, shared by all tests of a process: opening each
+    document in a context of its own takes three times the CPU, mostly for a new browser process
+    that compiles the same scripts again."""
 
     def __init__(self, browser: Any) -> None:
         self.browser = browser
@@ -77,21 +72,21 @@ class Windows:
         color_scheme: str = "light",
         java_script_enabled: bool = True,
     ) -> Any:
-        """A page that shows nothing, and has nothing left of what it showed before."""
+        """An empty page in its initial state."""
         if java_script_enabled not in self.pages:
             context = self.browser.new_context(java_script_enabled=java_script_enabled)
-            context.set_default_timeout(LONG_MS)
+            context.set_default_timeout(TIMEOUT_MS)
             self.pages[java_script_enabled] = context.new_page()
         page = self.pages[java_script_enabled]
         page.goto("about:blank")
         page.set_viewport_size(viewport)
         page.emulate_media(media="null", color_scheme=color_scheme)
-        page.mouse.move(0, 0)  # a pointer that rests on a chart would show its words
+        page.mouse.move(0, 0)  # a pointer over a chart would show its tooltip
         return page
 
 
 def listen(page: Any, complaints: list[str]) -> dict[str, Callable[..., object]]:
-    """Add what goes wrong in the page to `complaints`. Returns the listeners by event."""
+    """Add errors, dialogs and console messages to `complaints`. Returns the listeners by event."""
     listeners: dict[str, Callable[..., object]] = {
         "console": lambda message: complaints.append(f"{message.type}: {message.text}"),
         "pageerror": lambda error: complaints.append(str(error)),
@@ -103,20 +98,21 @@ def listen(page: Any, complaints: list[str]) -> dict[str, Callable[..., object]]
 
 
 class Opened:
-    """A document in a page, and all that went wrong in it. `page`: Playwright's."""
+    """A document in a page (Playwright's). `complaints`: messages and errors of the page;
+    `foreign_requests`: URLs that it requested, except its own."""
 
     def __init__(self, page: Any, path: Path, scripts: bool) -> None:
         self.page, self.path = page, path
-        self.foreign_requests: list[str] = []  # requests to anywhere else
+        self.foreign_requests: list[str] = []
         self.complaints: list[str] = []
         self.listeners = listen(page, self.complaints)
         page.route("**/*", self._route)
         page.goto(path.as_uri())
         if scripts:
-            self.drawn()
+            page.wait_for_function(OPEN_DRAWN)
 
     def close(self) -> None:
-        """The page is left as it was before."""
+        """Restore the page."""
         self.page.unroute_all()
         for event, listener in self.listeners.items():
             self.page.remove_listener(event, listener)
@@ -128,35 +124,27 @@ class Opened:
             self.foreign_requests.append(route.request.url)
             route.abort()
 
-    def drawn(self) -> None:
-        """Wait until every chart that can be seen is there."""
-        self.page.wait_for_function(OPEN_DRAWN)
-
     def open_all(self) -> None:
+        """Open all sections and wait for their charts, which are drawn asynchronously."""
         self.page.evaluate(
             "document.querySelectorAll('details').forEach((element) => element.open = true)"
         )
-        # A section tells that it was opened only after this
         self.page.wait_for_function(
             "[...document.querySelectorAll('.chart')]"
             ".every((element) => element.dataset.drawn === 'whole')"
         )
 
     def marks(self, chart: str, name: str) -> int:
-        """How many marks of that name a chart has."""
+        """The number of marks of that name in a chart."""
         count: int = self.page.locator(f"[data-chart='{chart}'] g.{name}_marks > *").count()
         return count
 
 
 def serious(page: Any) -> list[str]:
-    """What axe has against it. Skips where there is no axe."""
+    """Serious and critical violations that axe finds. Without axe, the test is skipped."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     violations = axe.run(page).response["violations"]
-    return [
-        violation["id"]
-        for violation in violations
-        if violation["impact"] in ("serious", "critical")
-    ]
+    return [entry["id"] for entry in violations if entry["impact"] in ("serious", "critical")]
 
 
 Open = Callable[..., Opened]
@@ -169,49 +157,44 @@ def windows(browser: Any) -> Windows:
 
 @pytest.fixture
 def open_page(windows: Windows, tmp_path: Path) -> Iterator[Open]:
-    """Opens a document, or a file, in a page with these options, in place of the one before."""
+    """Opens a document or a file with the given page options; replaces the previous one."""
     with ExitStack() as stack:
 
-        def opened(what: Document | Path, **options: Any) -> Opened:
-            path = what
-            if isinstance(what, Document):
+        def open_document(source: Document | Path, **options: Any) -> Opened:
+            path = source
+            if isinstance(source, Document):
                 path = tmp_path / "report.html"
-                path.write_text(render(what), encoding="utf-8")
+                path.write_text(render(source), encoding="utf-8")
             stack.close()
             page = windows.blank(**options)
-            opened_page = Opened(page, path, options.get("java_script_enabled", True))
-            stack.callback(opened_page.close)
-            return opened_page
+            opened = Opened(page, path, options.get("java_script_enabled", True))
+            stack.callback(opened.close)
+            return opened
 
-        yield opened
+        yield open_document
 
 
 @pytest.fixture(scope="session")
 def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures of the pages are kept."""
-    named = os.environ.get("WORKERLAB_SCREENSHOTS")
-    place = Path(named) if named else tmp_path_factory.mktemp("screenshots")
-    place.mkdir(parents=True, exist_ok=True)
-    return place
-
-
-def lab(place: Path, *words: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "workerlab", *words],
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "harness")},
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
+    """The directory for screenshots: that of WORKERLAB_SCREENSHOTS, or a temporary one."""
+    configured = os.environ.get("WORKERLAB_SCREENSHOTS")
+    directory = Path(configured) if configured else tmp_path_factory.mktemp("screenshots")
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 @pytest.fixture(scope="session")
 def measured(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Document, Path]:
-    """A run of the lab with real servers, and its page made by the command."""
-    place = tmp_path_factory.mktemp("run")
-    words = ("--workers", "2", "--sleep", "0.5", "--tool", "fast", "--rounds", "5")
-    lab(place, "sweep", "sync,gthread", "6", *words)
-    (run,) = (place / "results").iterdir()
-    lab(place, "report", str(run), "--html", "page.html")
-    return document_of(run), place / "page.html"
+    """A run with real servers, and the page that `workerlab report` creates from it."""
+    directory = tmp_path_factory.mktemp("run")
+
+    def lab(*arguments: str) -> None:
+        argv = [sys.executable, "-m", "workerlab", *arguments]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
+        subprocess.run(argv, cwd=directory, env=env, check=True, capture_output=True, timeout=300)
+
+    options = ("--workers", "2", "--sleep", "0.5", "--tool", "fast", "--rounds", "5")
+    lab("sweep", "sync,gthread", "6", *options)
+    (run,) = (directory / "results").iterdir()
+    lab("report", str(run), "--html", "page.html")
+    return document_of(run), directory / "page.html"

@@ -20,7 +20,17 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser.conftest import serious
-from tests.browser.test_live import PHONE, ROOT, TIMEOUT_S, Lab, lesson, press, wait_for
+from tests.browser.test_live import (
+    PHONE,
+    ROOT,
+    TIMEOUT_S,
+    Lab,
+    fits_width,
+    lesson,
+    press,
+    wait_for,
+    wait_for_text,
+)
 from tests.builders.conditions import until
 from workerlab.server.services import free_port
 
@@ -202,7 +212,7 @@ def test_wrong_codes_are_limited(shared: Shared) -> None:
     assert "too many wrong codes" in join(shared.code)
 
 
-def test_pupils_use_all_addresses_and_the_teacher_only_loopback(tmp_path: Path) -> None:
+def test_pupils_join_at_all_addresses_and_the_teacher_only_on_loopback(tmp_path: Path) -> None:
     lab = Shared(None, tmp_path)
     try:
         connections = lab.process.net_connections()
@@ -220,19 +230,19 @@ def test_pupils_use_all_addresses_and_the_teacher_only_loopback(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "192.0.2.77"])  # port taken; another machine
-def test_an_address_that_is_not_available_is_an_error_and_nothing_starts(address: str) -> None:
+def test_nothing_starts_if_the_shared_address_is_unavailable(address: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         share = ["--share", address, "--share-port", str(taken.getsockname()[1])]
         command = [sys.executable, "-m", "workerlab", "live", "--no-browser", *share]
         env = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
-        process = subprocess.run(
+        done = subprocess.run(
             command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
-    assert process.returncode == 2
-    assert f"--share-port: cannot listen on {address}:{share[-1]}" in process.stderr
-    assert "http://" not in process.stdout + process.stderr
+    assert done.returncode == 2
+    assert f"--share-port: cannot listen on {address}:{share[-1]}" in done.stderr
+    assert "http://" not in done.stdout + done.stderr
 
 
 # --- in a browser ---------------------------------------------------------------------------------
@@ -250,9 +260,7 @@ def test_a_class_takes_a_step(shared: Shared, screenshots: Path) -> None:
     second.screenshot(path=str(screenshots / "class-join.png"))
     second.get_by_label("Room code").fill("wrong2")
     press(second, "Join")
-    wait_for(
-        second, "document.querySelector('#join-error').textContent.includes('wrong room code')"
-    )
+    wait_for_text(second, "#join-error", "wrong room code")
     second.get_by_label("Room code").fill(shared.code.lower())
     press(second, "Join")
     wait_for(second, "Lab.live.role === 'pupil'")
@@ -271,11 +279,10 @@ def test_a_class_takes_a_step(shared: Shared, screenshots: Path) -> None:
     first.reload()  # keeps the guess
     wait_for(first, SELECTED_CHOICE.format("this"))
     first.screenshot(path=str(screenshots / "class-ask-phone-dark.png"))
-    panel = "document.querySelector('#lesson').innerText"
-    wait_for(teacher, f"{panel}.includes('2 pupils, 1 has guessed')")
+    wait_for_text(teacher, "#lesson", "2 pupils, 1 has guessed")
     assert teacher.locator(".lab-tally").count() == 0
     second.locator(".lab-choice").nth(1).click()
-    wait_for(teacher, f"{panel}.includes('2 have guessed')")
+    wait_for_text(teacher, "#lesson", "2 have guessed")
     teacher.screenshot(path=str(screenshots / "class-ask-teacher.png"))
     press(teacher, "Show guesses")
     wait_for(teacher, "document.querySelectorAll('.lab-tally').length === 2")
@@ -286,16 +293,15 @@ def test_a_class_takes_a_step(shared: Shared, screenshots: Path) -> None:
     assert first.locator(".lab-tally").count() == 0
     press(teacher, "Start the step and close the guesses")
     for pupil, mark in ((first, "this ← your guess, right"), (second, "that ← your guess")):
-        wait_for(pupil, f"{panel}.includes('Measured')")
+        wait_for_text(pupil, "#lesson", "Measured")
         assert mark in pupil.locator("#lesson").inner_text()
         assert pupil.evaluate("Lab.live.sides[0].sample.answered") > 0
-        wide = pupil.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-        assert wide <= 0
+        assert fits_width(pupil)
         assert serious(pupil) == []
     first.screenshot(path=str(screenshots / "class-told-phone-dark.png"), full_page=True)
     second.screenshot(path=str(screenshots / "class-told-phone.png"))
     teacher.screenshot(path=str(screenshots / "class-told-teacher.png"))
     teacher.evaluate("Lab.live.order({do: 'lesson', step: 4})")
-    wait_for(first, f"{panel}.includes('1 of 1 guess was right')")
-    wait_for(second, f"{panel}.includes('0 of 1 guess were right')")
+    wait_for_text(first, "#lesson", "1 of 1 guess was right")
+    wait_for_text(second, "#lesson", "0 of 1 guess were right")
     first.screenshot(path=str(screenshots / "class-end-phone-dark.png"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import ROOT, Windows
-from tests.browser.test_live import wait_for
+from tests.browser.test_live import wait_for, wait_for_text
 from workerlab.experiments.lesson.steps import read_lesson
 from workerlab.experiments.live.recording import rebuild_page
 
@@ -21,7 +21,7 @@ OPEN_PLAYER = """() => {
     const data = document.querySelector('#lab-recorded-data').textContent;
     Lab.recorded = Lab.recordedLesson(document.querySelector('#lab-recorded'), JSON.parse(data));
 }"""
-# After a guess, at that time: what is shown, and what a screen reader announces
+# The texts at that time after a guess, on the screen and for a screen reader
 TEXTS_AT = """([step, ms]) => {
     if (Lab.recorded.step !== step || Lab.recorded.panel.message.phase === 'ask') {
         Lab.recorded.go(step);
@@ -50,7 +50,7 @@ def page(windows: Windows, tmp_path: Path) -> Any:
     return blank
 
 
-def test_a_mean_is_labelled_and_not_shown_before_it_is_known(page: Any) -> None:
+def test_a_mean_is_labelled_and_shown_once_it_is_known(page: Any) -> None:
     early, late = (page.evaluate(TEXTS_AT, [OVERLOADED, ms]) for ms in (3000, 8000))
     assert early["now"][1] == f"mean {MISSING}, p95 2.0 s"
     assert late["now"][1] == "mean 4.0 s, p95 4.0 s"
@@ -61,7 +61,7 @@ def test_a_mean_is_labelled_and_not_shown_before_it_is_known(page: Any) -> None:
     assert page.evaluate(TEXTS_AT, [GIVES_UP, 1500])["now"][1].startswith(f"mean {MISSING}")
 
 
-def test_the_text_of_the_law(page: Any) -> None:
+def test_the_law_of_each_step_is_shown(page: Any) -> None:
     computing, gives_up = (page.evaluate(TEXTS_AT, [step, None]) for step in (COMPUTING, GIVES_UP))
     assert computing["title"] == "gthread: 1 worker, 4 threads, backlog 2048"
     assert computing["law"][0] == "law: 4.0/s; knee at 1 client; last 2 s"
@@ -94,7 +94,7 @@ def test_abandoned_requests_are_drawn_and_counted_separately(page: Any, screensh
         " accept queue; 0.0 requests/s; 64 failed"
     )
     assert page.evaluate(COUNT_FADED_DOTS) == 24
-    wait_for(page, "document.querySelector('.lab-explanation').innerText.includes('Measured')")
+    wait_for_text(page, ".lab-explanation", "Measured")
     assert "clients gave up 64 times" in page.locator(".lab-explanation").inner_text()
     assert "its client has given up" in page.locator(".lab-legend").inner_text()
     before = page.evaluate(TEXTS_AT, [GIVES_UP, 2000])
@@ -134,7 +134,7 @@ def test_a_worker_with_one_slot_shows_its_latest_request(page: Any) -> None:
 def test_a_sampled_picture_counts_no_more_than_the_lab(page: Any) -> None:
     counts = """(() => {
         const scene = new Lab.Scene(document.createElement('canvas'));
-        scene.observe({ drawn: 2, counts: [0, 3, 0, 1] });  // whose request has just been answered
+        scene.observe({ drawn: 2, counts: [0, 3, 0, 1] });  // its request has just been answered
         scene.move(2, 0, null, 10);
         const { connecting, queued, underWay } = scene.numbers();
         return [connecting, queued, underWay];

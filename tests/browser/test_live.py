@@ -64,6 +64,15 @@ def wait_for(page: Any, expression: str) -> None:
     until(lambda: bool(page.evaluate(expression)), expression)
 
 
+def wait_for_text(page: Any, selector: str, text: str) -> None:
+    wait_for(page, f"document.querySelector({selector!r}).innerText.includes({text!r})")
+
+
+def fits_width(page: Any) -> bool:
+    """Whether the page does not scroll horizontally."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+
 class Lab:
     """`workerlab live` as a process; `tabs` watch it."""
 
@@ -89,6 +98,13 @@ class Lab:
         wait_for(page, "document.querySelector('#lesson-name').textContent !== ''")
         return page
 
+    def running_tab(self, **options: Any) -> Any:
+        """A tab that has started the server."""
+        page = self.tab(**options)
+        press(page, "Start")
+        wait_until_running(page)
+        return page
+
     def _page(self, **options: Any) -> Any:
         """A page in a context of its own, until the lab has ended."""
         context = self.browser.new_context(**options)
@@ -110,8 +126,8 @@ class Lab:
         return list(self.process.children(recursive=True)) if self.process.is_running() else []
 
     def close(self) -> None:
-        """End the lab while its pages are open, then close these: each would draw, and look for the
-        lab, until the last test. What they say of its end is no complaint."""
+        """End the lab while its pages are open, then close these, which would keep drawing and
+        reconnecting. Their messages about the end of the lab are not complaints."""
         complaints = list(self.complaints)
         try:
             if self.process.is_running():
@@ -148,7 +164,7 @@ def wait_until_running(page: Any) -> None:
     page.wait_for_selector(".lab-side[data-phase=running]")
 
 
-# On a machine whose cores are all busy, with more parts than ever occur together
+# Combines parts that never occur together
 LONGEST_STATUS = (
     "16 requests in flight, 12 of them left over from the previous load, 3 of them abandoned by "
     "their clients: 4 in the app, 9 in the accept queue, 3 connecting; 3.98 requests/s, not "
@@ -156,28 +172,28 @@ LONGEST_STATUS = (
     "including this page 1.02; each is in the app too briefly to be seen: slow it down; 12 failed "
     "(12 timeouts)"
 )
-LAYOUT_WITH = """(words) => {
-  document.querySelector('#words').textContent = words;
+LAYOUT_WITH = """(text) => {
+  document.querySelector('#words').textContent = text;
   for (const law of document.querySelectorAll('.lab-chart-law'))
-    law.textContent = words.slice(0, 99);
+    law.textContent = text.slice(0, 99);
   const scene = document.querySelector('.lab-scene').getBoundingClientRect();
   const charts = document.querySelector('.lab-stage').lastElementChild.getBoundingClientRect();
   return [scene.height, charts.bottom <= innerHeight];
 }"""
 
-# Whether notes leave the picture where it is, and do not cover what is below them
-NOTES_LAYOUT_WITH = """(words) => {
+# Whether notes neither move the picture nor cover the elements below
+NOTES_LAYOUT_WITH = """(text) => {
   const notes = [...document.querySelectorAll('.lab-notes p')];
   const before = notes.map(({ textContent, hidden }) => [textContent, hidden]);
-  const say = (all) => notes.forEach((note, i) => [note.textContent, note.hidden] = all[i]);
+  const show = (all) => notes.forEach((note, i) => [note.textContent, note.hidden] = all[i]);
   const boxOf = (name) => document.querySelector(name).getBoundingClientRect();
-  const places = [['', true], [words, false]].map((note) => {
-    say(notes.map(() => note));
+  const boxes = [['', true], [text, false]].map((note) => {
+    show(notes.map(() => note));
     return JSON.stringify(boxOf('.lab-scene'));
   });
-  const below = boxOf('.lab-notes').bottom <= boxOf('.lab-aside').top;
-  say(before);
-  return [places[0] === places[1], below];
+  const uncovered = boxOf('.lab-notes').bottom <= boxOf('.lab-aside').top;
+  show(before);
+  return [boxes[0] === boxes[1], uncovered];
 }"""
 # Whether this many connecting dots do not touch
 CONNECTING_DOTS_APART = """(count) => {
@@ -205,24 +221,23 @@ def test_the_lesson_by_keyboard_and_its_recording(live: Lab, screenshots: Path) 
         pictures.append(page.locator(".lab-scene").bounding_box())
         page.locator(".lab-choice").first.focus()
         page.keyboard.press("a")
-        wait_for(page, "document.querySelector('#lesson').innerText.includes('The law')")
+        wait_for_text(page, "#lesson", "The law")
         pictures.append(page.locator(".lab-scene").bounding_box())
         assert "Then this." in panel.inner_text()
-        wait_for(page, "document.querySelector('#lesson').innerText.includes('Measured')")
+        wait_for_text(page, "#lesson", "Measured")
         outcomes.append(panel.inner_text())
         law = page.locator(".lab-chart-law").last.inner_text()
         assert law.startswith({"queue": "law: 2", "full": "law: at most 2"}.get(title, "")), title
         pictures.append(page.locator(".lab-scene").bounding_box())
         assert "One. Two. Three." in outcomes[-1]
-    assert pictures == [pictures[0]] * len(pictures)  # it must not move while a class watches
+    assert pictures == [pictures[0]] * len(pictures)  # the picture does not move
     assert page.evaluate(LAYOUT_WITH, LONGEST_STATUS) == [pictures[0]["height"], True]
     page.screenshot(path=str(screenshots / "live-told.png"))
-    for width, height in ((853, 480), (1280, 720)):
-        page.set_viewport_size({"width": width, "height": height})
+    for size in ({"width": 853, "height": 480}, PROJECTOR["viewport"], PHONE["viewport"]):
+        page.set_viewport_size(size)
         assert page.evaluate(NOTES_LAYOUT_WITH, LONGEST_STATUS[:100]) == [True, True]
-        assert page.evaluate(CONNECTING_DOTS_APART, 512)
-    page.set_viewport_size(PHONE["viewport"])
-    assert page.evaluate(NOTES_LAYOUT_WITH, LONGEST_STATUS[:100]) == [True, True]
+        if size != PHONE["viewport"]:
+            assert page.evaluate(CONNECTING_DOTS_APART, 512)
     page.set_viewport_size(PROJECTOR["viewport"])
     press(page, "Hands on")
     wait_for(page, "document.querySelector('#lesson').hidden")
@@ -244,7 +259,6 @@ def test_the_lesson_by_keyboard_and_its_recording(live: Lab, screenshots: Path) 
 
 
 LEFTOVER_STATUS = "/left over from the previous load:.* requests\\/s, not settled yet/"
-QUEUE_SENTENCE = "36 wait in the kernel's accept queue"
 BEGIN_TIMES = """() => {
   const { byId, begun } = Lab.live.sides[0].scene.crowd;
   return [...byId].map(([id, dot]) => [id, begun[dot]]);
@@ -252,9 +266,7 @@ BEGIN_TIMES = """() => {
 
 
 def test_more_clients_fill_the_queue_while_it_runs(live: Lab, screenshots: Path) -> None:
-    page = live.tab()
-    press(page, "Start")
-    wait_until_running(page)
+    page = live.running_tab()
     clients = page.get_by_label("Clients", exact=True)
     clients.fill("4")
     wait_for(page, "Lab.live.sides[0]?.sample?.under_way === 4")
@@ -262,26 +274,22 @@ def test_more_clients_fill_the_queue_while_it_runs(live: Lab, screenshots: Path)
     pids = {process.pid for process in live.servers}
     clients.fill("40")
     wait_for(page, "Lab.live.sides[0].sample.under_way === 40")
-    wait_for(page, "document.querySelector('#words').textContent.includes('36')")
-    wait_for(
-        page, f"document.querySelector('.lab-side-sentence').innerText.includes({QUEUE_SENTENCE!r})"
-    )
+    wait_for_text(page, "#words", "36")
+    wait_for_text(page, ".lab-side-sentence", "36 wait in the kernel's accept queue")
     assert page.evaluate("Lab.live.state.sides[0].server") == before
     assert pids <= {process.pid for process in live.servers}  # nothing was restarted
     page.screenshot(path=str(screenshots / "live-queue.png"))
-    late = live.tab()
-    wait_for(late, "Lab.live.sides[0]?.sample?.under_way === 40")
-    first, late_begun = (dict(tab.evaluate(BEGIN_TIMES)) for tab in (page, late))
-    common = first.keys() & late_begun.keys()
-    assert common
-    assert all(first[number] == late_begun[number] for number in common)
+    late_tab = live.tab()
+    wait_for(late_tab, "Lab.live.sides[0]?.sample?.under_way === 40")
+    times, late_times = (dict(tab.evaluate(BEGIN_TIMES)) for tab in (page, late_tab))
+    common_ids = times.keys() & late_times.keys()
+    assert common_ids
+    assert all(times[number] == late_times[number] for number in common_ids)
 
 
-def test_the_counts_of_the_page_add_up(live: Lab) -> None:
+def test_the_counts_agree_after_an_overload(live: Lab) -> None:
     """While an open load exceeds the capacity, and after a closed load replaces it."""
-    page = live.tab()
-    press(page, "Start")
-    wait_until_running(page)
+    page = live.running_tab()
     page.get_by_label("open: requests arrive at random (Poisson)").check()
     page.get_by_label("Requests per second", exact=True).fill("60")
     wait_for(page, "Lab.live.sides[0].scene.numbers().queued > 30")
@@ -296,8 +304,8 @@ def test_the_counts_of_the_page_add_up(live: Lab) -> None:
     assert sum(shown["dots"]) > 0
 
 
-# Per server, what picture, header, status and chart show at one moment: requests that connect, are
-# in the accept queue, accepted and in the app; by the chart, those in the queue
+# Per server, the numbers in picture, header, status and chart at one moment: requests that connect,
+# are in the accept queue, accepted and in the app; in the chart, those in the queue
 SHOWN = """(sides) => {
     const words = document.querySelector('.lab-words').firstChild.textContent.split('. '),
         law = document.querySelector('.lab-chart-law').textContent,
@@ -327,10 +335,8 @@ def assert_consistent(shown: list[dict[str, Any]]) -> None:
 
 
 def test_picture_header_status_and_chart_show_the_same_moment(live: Lab) -> None:
-    """During overload, short requests, a restart and a second server."""
-    page, rng = live.tab(), random.Random(25)
-    press(page, "Start")
-    wait_until_running(page)
+    """During an overload, short requests, a restart and with a second server."""
+    page, rng = live.running_tab(), random.Random(25)
     loads: list[dict[str, Any]] = [
         {"clients": 40}, {"delay_s": 0.05}, {"model": "open", "rate": 100.0},
         {"model": "closed", "clients": 200, "delay_s": 0.01},
@@ -356,8 +362,8 @@ def test_picture_header_status_and_chart_of_a_recording_agree(live: Lab, screens
     press(page, "Lesson")
     page.get_by_role("button", name="step 3: full").click()
     page.wait_for_selector(".lab-choice")
-    page.keyboard.press("a")  # wherever the focus is
-    wait_for(page, "document.querySelector('#lesson').innerText.includes('Measured')")
+    page.keyboard.press("a")  # independent of the focus
+    wait_for_text(page, "#lesson", "Measured")
     page.goto(f"{live.address}lesson.html")
     page.wait_for_selector(".lab-choice")
     page.evaluate("""() => {
@@ -388,7 +394,7 @@ def test_picture_header_status_and_chart_of_a_recording_agree(live: Lab, screens
     for size in (PHONE, PROJECTOR):  # with the result of a step, and with the final table
         page.set_viewport_size(size["viewport"])
         assert serious(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+        assert fits_width(page)
         page.screenshot(path=str(screenshots / f"take-home-{size['viewport']['width']}.png"))
         page.evaluate("Lab.recorded.go(9)")
     page.set_viewport_size(PHONE["viewport"])
@@ -406,7 +412,7 @@ def test_an_invalid_value_is_reported_at_its_field_and_nothing_starts(live: Lab)
     page.wait_for_selector(".lab-error:visible")
     assert workers.get_attribute("aria-invalid") == "true"
     assert page.evaluate("Lab.live.state.sides[0].server.workers") == 4
-    page.get_by_label("App waits, s").fill("0,5")  # a decimal comma
+    page.get_by_label("App waits, s").fill("0,5")  # with a decimal comma
     wait_for(page, "Lab.live.state.load.delay_s === 0.5")
     assert live.servers == []
 
@@ -414,15 +420,13 @@ def test_an_invalid_value_is_reported_at_its_field_and_nothing_starts(live: Lab)
 def test_server_settings_restart_it_and_two_servers_are_shown_side_by_side(
     live: Lab, screenshots: Path
 ) -> None:
-    page = live.tab()
-    press(page, "Start")
-    wait_until_running(page)
+    page = live.running_tab()
     first = {process.pid for process in live.servers}
     workers = page.get_by_label("Workers", exact=True)
     workers.fill("2")
     workers.press("Tab")
     wait_for(page, "Lab.live.state.sides[0].slots === 2")
-    until(lambda: not first & {process.pid for process in live.servers}, "other processes")
+    until(lambda: not first & {process.pid for process in live.servers}, "new processes")
     wait_until_running(page)
     press(page, "Two servers")
     wait_for(page, "document.querySelectorAll('.lab-side[data-phase=running]').length === 2")
@@ -455,27 +459,23 @@ def test_a_second_tab_watches_and_takes_over_when_the_first_closes(live: Lab) ->
 
 
 def test_no_server_is_left_after_all_tabs_close(live: Lab) -> None:
-    page = live.tab()
-    press(page, "Start")
-    wait_until_running(page)
+    page = live.running_tab()
     assert live.servers
     page.context.close()  # during the load
     until(lambda: live.servers == [], "no server left")
-    again = live.tab()
-    wait_for(again, "Lab.live.role === 'control'")
-    wait_for(again, "Lab.live.state?.sides[0].phase === 'stopped'")
+    new_tab = live.tab()
+    wait_for(new_tab, "Lab.live.role === 'control'")
+    wait_for(new_tab, "Lab.live.state?.sides[0].phase === 'stopped'")
 
 
 def test_a_killed_lab_leaves_no_process_and_its_page_says_so(live: Lab) -> None:
-    page = live.tab()
-    press(page, "Start")
-    wait_until_running(page)
+    page = live.running_tab()
     started = live.servers
     assert started
     live.process.kill()
     live.process.wait()
     until(lambda: not any(process.is_running() for process in started), "all gone")
-    wait_for(page, "document.querySelector('#status').textContent.includes('No connection')")
+    wait_for_text(page, "#status", "No connection")
     page.context.close()
     live.complaints.clear()  # about refused connections
 
@@ -518,18 +518,15 @@ def test_the_page_is_accessible(
     live: Lab, screenshots: Path, name: str, size: dict[str, Any], scheme: str
 ) -> None:
     """No serious finding of axe and no horizontal scrolling, with reduced motion."""
-    page = live.tab(**size, color_scheme=scheme, reduced_motion="reduce")
-    press(page, "Start")
-    wait_until_running(page)
+    page = live.running_tab(**size, color_scheme=scheme, reduced_motion="reduce")
     wait_for(page, "Lab.live.sides[0]?.sample?.answered > 0")
-    for part in ("hands-on", "lesson"):
-        if part == "lesson":
+    for mode in ("hands-on", "lesson"):
+        if mode == "lesson":
             press(page, "Lesson")
             page.wait_for_selector(".lab-choice")
             choices = page.locator(".lab-choice").last.bounding_box()
             assert choices is not None
             assert choices["y"] + choices["height"] <= size["viewport"]["height"]
         assert serious(page) == []
-        wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-        assert wide <= 0
-        page.screenshot(path=str(screenshots / f"live-{part}-{name}-{scheme}.png"))
+        assert fits_width(page)
+        page.screenshot(path=str(screenshots / f"live-{mode}-{name}-{scheme}.png"))

@@ -1,4 +1,4 @@
-"""The report page as people meet it: in a browser, by eye, by keyboard, on a phone, on paper."""
+"""The report page in a browser: charts, keyboard, phone, accessibility and print."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ from workerlab.report.values import text
 PHONE = {"viewport": {"width": 360, "height": 740}}
 
 
-def late() -> Document:
-    """Connections that were dropped, and several trials."""
-    drawn = over_time(trial("sync", 8), arrivals_known=False)
-    dropping = replace(drawn, connects=((0.0, 0.05, 52), (1.0, 1.05, 11)), syn_steps_s=(1.0, 2.0))
-    again = replace(cell(trial("sync", 8, number=2)), throughput_rps=4.1)
-    whole = sweep(("sync",), (4, 8), arrivals_known=False)
-    return replace(whole, cells=(*whole.cells, again), timelines=(whole.timelines[0], dropping))
+def with_late_connections() -> Document:
+    """Dropped handshakes, and several trials."""
+    timeline = over_time(trial("sync", 8), arrivals_known=False)
+    connects = ((0.0, 0.05, 52), (1.0, 1.05, 11))
+    dropping = replace(timeline, connects=connects, syn_steps_s=(1.0, 2.0))
+    second_trial = replace(cell(trial("sync", 8, number=2)), throughput_rps=4.1)
+    document = sweep(("sync",), (4, 8), arrivals_known=False)
+    cells = (*document.cells, second_trial)
+    return replace(document, cells=cells, timelines=(document.timelines[0], dropping))
 
 
-def limitless(document: Document) -> Document:
-    """Of which nothing is known that would bound it."""
+def without_bounds(document: Document) -> Document:
     cells = (replace(result, bound_rps=None) for result in document.cells)
     classes = (replace(result, knee=None) for result in document.classes)
     return replace(document, cells=tuple(cells), classes=tuple(classes))
 
 
-CONSTRUCTED = {
+DOCUMENTS = {
     "known": sweep(levels=(4, 16)),
-    "unknown": limitless(sweep(("sync", "eventlet"), (4, 16), arrivals_known=False)),
-    "late": late(),
+    "unknown": without_bounds(sweep(("sync", "eventlet"), (4, 16), arrivals_known=False)),
+    "late": with_late_connections(),
     "requests-only": sweep(("sync", "gthread"), (4, 16), arrivals_known=False, observed=False),
     "empty": no_cells(),
     "study": full_document(),
@@ -55,13 +56,13 @@ CONSTRUCTED = {
 }
 
 
-def assert_sound(opened: Opened) -> None:
+def assert_no_errors(opened: Opened) -> None:
     assert opened.complaints == []
     assert opened.foreign_requests == []
 
 
-def assert_whole(opened: Opened) -> None:
-    """Every chart has as many drawings as panes."""
+def assert_complete(opened: Opened) -> None:
+    """Each pane of each chart has its drawing."""
     opened.open_all()
     panes = opened.page.locator("[data-pane]").count()
     assert opened.page.locator("[data-pane] svg.marks").count() == panes
@@ -71,62 +72,56 @@ def assert_whole(opened: Opened) -> None:
 
 
 def assert_marks(opened: Opened, document: Document) -> None:
-    """As many marks as there is to show."""
+    """The number of marks matches the data."""
     valid = [result for result in document.cells if isinstance(result, Result)]
     assert opened.marks("throughput", "trials") == (len(valid) if len(valid) > 1 else 0)
+    parts = ("connect", "accept_queue", "in_worker", "service", "transfer", "unattributed")
     for group in all_series(document):
-        stacks = sum(
+        bars = sum(
             getattr(cells.valid[0].breakdown, f"{part}_s") is not None
             for cells in group.levels.values()
-            for part in (
-                "connect", "accept_queue", "in_worker", "service", "transfer", "unattributed"
-            )
-        )  # fmt: skip
-        assert opened.marks(f"waiting-{group.slug}", "bars") == stacks
+            for part in parts
+        )
+        assert opened.marks(f"waiting-{group.slug}", "bars") == bars
     for entry in cells_over_time(document):
-        at = f"{entry.series.slug}-{entry.cell.trial.cell.concurrency}"
-        assert opened.marks(f"timeline-{at}", "served") == len(entry.timeline.bars)
+        name = f"{entry.series.slug}-{entry.cell.trial.cell.concurrency}"
+        assert opened.marks(f"timeline-{name}", "served") == len(entry.timeline.bars)
         if has_queue(entry.timeline) and not queue_in_timeline(entry.timeline):
-            assert opened.marks(f"queue-{at}", "queue") == 1
+            assert opened.marks(f"queue-{name}", "queue") == 1
 
 
 def assert_bars(opened: Opened, document: Document) -> None:
-    """A ladder's charts: a bar for each number, each configuration beside its bars."""
+    """A ladder's charts have a bar per number, and a label per configuration."""
+    names = {figure.title: figure.name for figure in chart_figures(document)}
     for chart in document.charts:
         bars = sum(len(series.points) for series in chart.series)
-        name = next(
-            figure.name for figure in chart_figures(document) if figure.title == chart.title
-        )
-        assert opened.marks(name, "bars") == bars
-    for drawn in opened.page.locator("[data-chart]").all():
-        words = " ".join(drawn.locator("text").all_text_contents())
+        assert opened.marks(names[chart.title], "bars") == bars
+    for chart in opened.page.locator("[data-chart]").all():
+        labels = " ".join(chart.locator("text").all_text_contents())
         for name in document.charts[0].names:
-            assert all(word in words for word in text(name).split())
+            assert all(word in labels for word in text(name).split())
 
 
 def edges(opened: Opened, selector: str, side: Literal["left", "right"]) -> list[float]:
-    """Where each of these elements begins or ends, in pixels."""
-    ends: list[float] = opened.page.locator(selector).evaluate_all(
+    """That edge of each of these elements, in pixels."""
+    positions: list[float] = opened.page.locator(selector).evaluate_all(
         f"(all) => all.map((element) => element.getBoundingClientRect().{side})"
     )
-    return ends
+    return positions
 
 
-def assert_fits(opened: Opened) -> None:
-    """Nothing is wider than a phone."""
+def assert_fits_phone(opened: Opened) -> None:
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
     assert max(edges(opened, "svg.marks", "right"), default=0) <= 360
 
 
-def assert_can_be_heard(opened: Opened) -> None:
-    """Headings in order, a name for each chart, heads for each table, one of each id."""
+def assert_works_with_a_screen_reader(opened: Opened) -> None:
+    """Headings in order, a name for each chart, headers for each table, unique ids."""
     page = opened.page
-    levels = [
-        int(tag[1])
-        for tag in page.locator("h1, h2, h3, h4, h5, h6").evaluate_all(
-            "(all) => all.map((element) => element.tagName)"
-        )
-    ]
+    tags = page.locator("h1, h2, h3, h4, h5, h6").evaluate_all(
+        "(all) => all.map((element) => element.tagName)"
+    )
+    levels = [int(tag[1]) for tag in tags]
     assert levels.count(1) == 1
     assert levels[0] == 1
     assert all(b <= a + 1 for a, b in pairwise(levels))
@@ -175,31 +170,32 @@ CONTRASTS = """() => {
 }"""
 
 
-def assert_stands_out(opened: Opened, words: int) -> None:
-    """At least so many words, by day and by night."""
+def assert_contrast(opened: Opened, min_texts: int) -> None:
+    """Of more than `min_texts` texts, in the light and the dark scheme."""
     for scheme in ("light", "dark"):
         opened.page.emulate_media(color_scheme=scheme)
         contrasts = opened.page.evaluate(CONTRASTS)
-        assert len(contrasts) > words, scheme
+        assert len(contrasts) > min_texts, scheme
         assert contrasts[0][0] >= 4.5, (scheme, contrasts[:5])
 
 
-# --- drawn --------------------------------------------------------------------------------------
+# --- charts -------------------------------------------------------------------------------------
 
 
-WORDS = {"late": 150, "study": 50, "ladder": 50, "advise": 150}
+MIN_TEXTS = {"late": 150, "study": 50, "ladder": 50, "advise": 150}
 
 
-@pytest.mark.parametrize("name", CONSTRUCTED)
-def test_a_page_on_a_phone(name: str, open_page: Open, screenshots: Path) -> None:
-    """Whole, no wider than the phone, to be read and to be heard. Opening a page costs the most:
-    it is done once."""
-    document = CONSTRUCTED[name]
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_page_is_complete_readable_and_accessible_on_a_phone(
+    name: str, open_page: Open, screenshots: Path
+) -> None:
+    """One test for all checks, because opening a page costs the most."""
+    document = DOCUMENTS[name]
     opened = open_page(document, **PHONE)
     opened.page.screenshot(path=screenshots / f"phone-{name}.png", full_page=True)
-    assert_can_be_heard(opened)
-    assert_whole(opened)
-    assert_fits(opened)
+    assert_works_with_a_screen_reader(opened)
+    assert_complete(opened)
+    assert_fits_phone(opened)
     if document.cells:
         assert_marks(opened, document)
     if name == "study":
@@ -209,71 +205,69 @@ def test_a_page_on_a_phone(name: str, open_page: Open, screenshots: Path) -> Non
     if name == "advise":
         assert opened.marks("chart-1-p95-response-time-against-memory", "points") == 11
         assert opened.marks("chart-1-p95-response-time-against-memory", "level") == 1
-    if name in WORDS:
-        assert_stands_out(opened, WORDS[name])
-    assert_sound(opened)
+    if name in MIN_TEXTS:
+        assert_contrast(opened, MIN_TEXTS[name])
+    assert_no_errors(opened)
 
 
-def test_a_real_run_is_drawn_with_its_marks_and_fits_a_phone(
+def test_the_page_of_a_real_run_is_complete_and_fits_a_phone(
     measured: tuple[Document, Path], open_page: Open, screenshots: Path
 ) -> None:
     document, path = measured
     assert {result.verdict for result in document.cells}.isdisjoint({"invalid"}), document.cells
     opened = open_page(path)
     opened.page.screenshot(path=screenshots / "real-light.png", full_page=True)
-    assert_whole(opened)
+    assert_complete(opened)
     assert_marks(opened, document)
-    assert_sound(opened)
-    small = open_page(path, **PHONE)
-    small.page.screenshot(path=screenshots / "real-phone.png", full_page=True)
-    assert_fits(small)
+    assert_no_errors(opened)
+    opened = open_page(path, **PHONE)
+    opened.page.screenshot(path=screenshots / "real-phone.png", full_page=True)
+    assert_fits_phone(opened)
 
 
-def test_dropped_handshakes_stand_at_the_kernels_steps(open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED["late"])
+def test_dropped_handshakes_are_drawn_at_their_retransmission(open_page: Open) -> None:
+    opened = open_page(DOCUMENTS["late"])
     assert opened.marks("connects-sync-8", "connects") == 2
     assert opened.marks("connects-sync-8", "steps") == 1
     bar, step = (
         opened.page.locator(f"[data-chart='connects-sync-8'] g.{name}_marks > *").last
         for name in ("connects", "steps")
     )
-    left, rule = bar.bounding_box(), step.bounding_box()
-    assert left is not None
-    assert rule is not None
-    assert abs(left["x"] - rule["x"]) < 3  # the bar begins where the kernel repeats
+    bar_box, step_box = bar.bounding_box(), step.bounding_box()
+    assert bar_box is not None
+    assert step_box is not None
+    assert abs(bar_box["x"] - step_box["x"]) < 3
 
 
 def test_a_wait_ends_where_its_service_begins(open_page: Open) -> None:
-    """The staircase: of sync at 8, four of the first round wait one second, beside the others."""
+    """With 8 connections to sync, four requests of the first round wait one second."""
     opened = open_page(sweep(("sync",), (8,)))
-    at = "[data-chart='timeline-sync-8'] g.{}_marks > *"
-    starts = edges(opened, at.format("served"), "left")
-    for end in edges(opened, at.format("waits"), "right"):
+    marks = "[data-chart='timeline-sync-8'] g.{}_marks > *"
+    starts = edges(opened, marks.format("served"), "left")
+    for end in edges(opened, marks.format("waits"), "right"):
         assert min(abs(end - start) for start in starts) < 3
 
 
-def test_a_hundred_thousand_requests_open(open_page: Open, screenshots: Path) -> None:
-    small = evidence(SYNC, 8, rounds=150, tool="fast")
-    spans = small.spans.spans
-    many = spans + spans[-1:] * (10**5 - len(spans))
-    (drawn,) = timelines([derived(replace(small, spans=replace(small.spans, spans=many)))])
-    opened = open_page(replace(sweep(("sync",), (8,), tool="fast"), timelines=(drawn,)))
-    assert opened.marks("timeline-sync-8", "served") == len(drawn.bars) == MAX_BARS
+def test_of_100_000_requests_a_sample_is_drawn(open_page: Open, screenshots: Path) -> None:
+    data = evidence(SYNC, 8, rounds=150, tool="fast")
+    spans = data.spans.spans
+    spans += spans[-1:] * (10**5 - len(spans))
+    (timeline,) = timelines([derived(replace(data, spans=replace(data.spans, spans=spans)))])
+    opened = open_page(replace(sweep(("sync",), (8,), tool="fast"), timelines=(timeline,)))
+    assert opened.marks("timeline-sync-8", "served") == len(timeline.bars) == MAX_BARS
     assert opened.page.locator("svg.marks path").count() < 3 * MAX_BARS
     assert "800 of 100,000 requests" in opened.page.inner_text("main")
     opened.page.screenshot(path=screenshots / "many.png", full_page=True)
-    assert_sound(opened)
+    assert_no_errors(opened)
 
 
-def test_foreign_text_does_not_run(open_page: Open) -> None:
+def test_hostile_text_is_shown_and_not_executed(open_page: Open) -> None:
     opened = open_page(hostile())
-    assert_whole(opened)
+    assert_complete(opened)
     assert EVIL in opened.page.inner_text("main")
-    assert_sound(opened)
+    assert_no_errors(opened)
 
 
-CLASSES = ("sync", "gthread", "gevent", "eventlet", "asgi", "uvicorn")
-TALLEST = 7000  # pixels of a page of 24 cells
 AXES = """() => [...document.querySelectorAll(".chart")]
     .map((chart) => [...chart.querySelectorAll("svg.marks")].map((svg) => {
       const { left, width } = svg.querySelector(".background").getBoundingClientRect();
@@ -281,29 +275,30 @@ AXES = """() => [...document.querySelectorAll(".chart")]
     })).filter((panes) => panes.length > 1)"""
 
 
-def assert_accessible(opened: Opened, *, by_night: bool = False) -> None:
-    """By axe; by night, where only colours differ, it costs thirty times as much as contrasts."""
-    for scheme in ("light", "dark") if by_night else ("light",):
+def assert_accessible(opened: Opened, *, dark: bool = False) -> None:
+    """According to axe, which takes thirty times as long as the contrasts; with `dark` also in the
+    dark scheme, where only colours differ."""
+    for scheme in ("light", "dark") if dark else ("light",):
         opened.page.emulate_media(color_scheme=scheme)
         assert serious(opened.page) == []
-    assert_stands_out(opened, 200)
+    assert_contrast(opened, 200)
 
 
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("arrivals_known", [True, False])
 def test_a_page_of_24_cells_is_short_and_accessible(
-    named: bool, open_page: Open, screenshots: Path
+    arrivals_known: bool, open_page: Open, screenshots: Path
 ) -> None:
-    document = sweep(CLASSES, (2, 4, 8, 16), arrivals_known=named)
+    classes = ("sync", "gthread", "gevent", "eventlet", "asgi", "uvicorn")
+    document = sweep(classes, (2, 4, 8, 16), arrivals_known=arrivals_known)
     opened = open_page(document, viewport={"width": 1280, "height": 800})
-    opened.page.screenshot(path=screenshots / f"24-cells-{named}.png", full_page=True)
-    assert opened.page.evaluate("document.documentElement.scrollHeight") <= TALLEST
-    assert_sound(opened)
-    if not named:  # axe looks at thousands of nodes, which are of the same kinds
+    opened.page.screenshot(path=screenshots / f"24-cells-{arrivals_known}.png", full_page=True)
+    assert opened.page.evaluate("document.documentElement.scrollHeight") <= 7000
+    assert_no_errors(opened)
+    if not arrivals_known:  # the other page has the same kinds of nodes
         assert_accessible(opened)
 
 
 def test_the_panes_of_a_chart_share_their_axis(open_page: Open) -> None:
-    """On the screen and on paper."""
     opened = open_page(sweep(("sync", "gthread"), (16,), arrivals_known=False))
     for media in ("screen", "print"):
         opened.page.emulate_media(media=media)
@@ -316,53 +311,55 @@ def test_the_panes_of_a_chart_share_their_axis(open_page: Open) -> None:
 
 
 @pytest.mark.parametrize("name", ["late", "advise", "lesson"])  # charts, a scatter, the player
-def test_a_page_with_all_open_is_accessible(name: str, open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED.get(name) or document_of(recorded(name)))
+def test_a_page_with_all_sections_open_is_accessible(name: str, open_page: Open) -> None:
+    opened = open_page(DOCUMENTS.get(name) or document_of(recorded(name)))
     opened.open_all()
-    assert_accessible(opened, by_night=name == "advise")  # with links in its text
+    assert_accessible(opened, dark=name == "advise")  # has links in its text
 
 
-# --- by hand --------------------------------------------------------------------------------------
+# --- interaction ----------------------------------------------------------------------------------
 
 
-def test_all_can_be_reached_and_opened_by_keyboard(open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED["late"])
+def test_charts_and_sections_are_reached_and_opened_by_keyboard(open_page: Open) -> None:
+    opened = open_page(DOCUMENTS["late"])
     assert opened.page.locator("[data-chart='timeline-sync-4'] svg").count() == 0
-    want = opened.page.evaluate("""() => [...document.querySelectorAll('.chart, summary, .scroll')]
+    elements = set(
+        opened.page.evaluate("""() =>
+        [...document.querySelectorAll('.chart, summary, .scroll')]
         .filter((element) => element.checkVisibility())
-        .map((one, i) => one.dataset.place = String(i))""")
-    reached = set()
-    for _ in range(2 * len(want)):
+        .map((element, i) => element.dataset.number = String(i))""")
+    )
+    assert len(elements) >= 10
+    focused = set()
+    for _ in range(2 * len(elements)):
         opened.page.keyboard.press("Tab")
-        reached.add(opened.page.evaluate("document.activeElement.dataset.place"))
+        focused.add(opened.page.evaluate("document.activeElement.dataset.number"))
         outline = opened.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none"
-        if reached >= set(want):
+        if focused >= elements:
             break
-    assert reached >= set(want)
-    assert len(want) >= 10
+    assert focused >= elements
     closed = opened.page.locator("details.cell:not([open]) > summary").first
     closed.focus()
     opened.page.keyboard.press("Enter")
     opened.page.wait_for_selector("[data-chart='timeline-sync-4'][data-drawn=whole] svg")
 
 
-def test_a_pointer_shows_real_numbers_and_escape_hides_them(open_page: Open) -> None:
-    # All of it fits: scrolling to what is pointed at would hide the words again
+def test_a_tooltip_shows_measured_times_until_escape(open_page: Open) -> None:
+    # The whole page fits the window: scrolling would hide the tooltip
     opened = open_page(sweep(("sync",), (8,)), viewport={"width": 1200, "height": 4000})
     opened.page.locator("[data-chart='timeline-sync-8'] g.served_marks > *").nth(30).hover()
-    tip = opened.page.locator("#tip")
-    tip.wait_for(state="visible")
-    shown = tip.inner_text()
-    assert re.search(r"in the app, s\s*1\b", shown)
-    assert re.search(r"waited before, s\s*1\b", shown)
+    tooltip = opened.page.locator("#tip")
+    tooltip.wait_for(state="visible")
+    for pattern in (r"in the app, s\s*1\b", r"waited before, s\s*1\b"):
+        assert re.search(pattern, tooltip.inner_text())
     opened.page.keyboard.press("Escape")
-    assert tip.is_hidden()
+    assert tooltip.is_hidden()
 
 
-def test_a_candidate_leads_to_its_launches(open_page: Open) -> None:
-    opened = open_page(CONSTRUCTED["advise"], viewport={"width": 1200, "height": 4000})
-    # What is drawn last is what is recommended
+def test_a_candidate_links_to_its_launches(open_page: Open) -> None:
+    opened = open_page(DOCUMENTS["advise"], viewport={"width": 1200, "height": 4000})
+    # The recommended candidate is drawn last
     opened.page.locator("g.points_marks > *").last.click()
     opened.page.wait_for_url("**#launches-sync-*")
     assert opened.page.locator("tr:target").inner_text().split("\t")[1] == "30.0"
@@ -371,11 +368,10 @@ def test_a_candidate_leads_to_its_launches(open_page: Open) -> None:
     link.focus()
     opened.page.keyboard.press("Enter")
     opened.page.wait_for_url("**#launches-sync-*")
-    assert_sound(opened)
+    assert_no_errors(opened)
 
 
-def test_a_long_table_can_be_filtered(open_page: Open) -> None:
-    """By all words that are typed; a short one cannot."""
+def test_only_a_long_table_can_be_filtered(open_page: Open) -> None:
     columns = (Column("setting", "text"), Column("sync", "text"))
     rows = tuple((f"setting_{n}", "ignored" if n % 3 else "honoured") for n in range(12))
     tables = (Table("What each class does", columns, rows),
@@ -383,34 +379,34 @@ def test_a_long_table_can_be_filtered(open_page: Open) -> None:
     opened = open_page(replace(no_cells(), kind="settings", tables=tables))
     field = opened.page.get_by_role("searchbox")
     assert field.count() == 1
-    shown = opened.page.locator("table").first.locator("tbody tr:visible")
-    for typed, left in (("HONOURED", 4), ("ignored _1", 3), ("nothing", 0), ("", 12)):
-        field.fill(typed)
-        assert shown.count() == left, typed
-    assert_sound(opened)
+    visible_rows = opened.page.locator("table").first.locator("tbody tr:visible")
+    for words, count in (("HONOURED", 4), ("ignored _1", 3), ("nothing", 0), ("", 12)):
+        field.fill(words)
+        assert visible_rows.count() == count, words
+    assert_no_errors(opened)
 
 
-# --- everywhere -----------------------------------------------------------------------------------
+# --- colours, print, no JavaScript ----------------------------------------------------------------
 
 
-def test_light_and_dark(open_page: Open, screenshots: Path) -> None:
+def test_light_and_dark_schemes_differ(open_page: Open, screenshots: Path) -> None:
     colours = {}
-    opened = open_page(CONSTRUCTED["late"])
+    opened = open_page(DOCUMENTS["late"])
     for scheme in ("light", "dark"):
         opened.page.emulate_media(color_scheme=scheme)
-        served = opened.page.locator("g.served_marks > *").first
+        mark = opened.page.locator("g.served_marks > *").first
         colours[scheme] = (
             opened.page.evaluate("getComputedStyle(document.body).backgroundColor"),
-            served.evaluate("(element) => getComputedStyle(element).fill"),
+            mark.evaluate("(element) => getComputedStyle(element).fill"),
         )
         opened.page.screenshot(path=screenshots / f"{scheme}.png", full_page=True)
-    assert_sound(opened)
+    assert_no_errors(opened)
     assert colours["light"][0] == "rgb(255, 255, 255)"
     assert all(a != b for a, b in zip(colours["light"], colours["dark"], strict=True))
 
 
-def printed(opened: Opened, path: Path) -> int:
-    """Pages of A4."""
+def printed_pages(opened: Opened, path: Path) -> int:
+    """The number of A4 pages when printed_pages to this file."""
     opened.page.pdf(path=path, prefer_css_page_size=True)
     return len(re.findall(rb"/Type\s*/Page\b(?!s)", path.read_bytes()))
 
@@ -418,62 +414,61 @@ def printed(opened: Opened, path: Path) -> int:
 @pytest.mark.parametrize(
     ("classes", "levels"), [(("sync",), (1, 2, 4, 8, 16, 32)), (("sync", "eventlet"), (4, 8, 16))]
 )
-def test_six_cells_are_two_pages_a_class(
+def test_six_cells_are_printed_on_two_pages_per_class(
     classes: tuple[str, ...], levels: tuple[int, ...], open_page: Open, tmp_path: Path
 ) -> None:
     opened = open_page(sweep(classes, levels))
-    assert 1 <= printed(opened, tmp_path / "six.pdf") <= 2 * len(classes)
+    assert 1 <= printed_pages(opened, tmp_path / "six.pdf") <= 2 * len(classes)
 
 
-def test_what_is_opened_is_printed(open_page: Open, screenshots: Path) -> None:
+def test_opened_sections_are_printed(open_page: Open, screenshots: Path) -> None:
     opened = open_page(sweep(("sync",), (4, 8, 16)))
-    few = printed(opened, screenshots / "closed.pdf")
+    closed_pages = printed_pages(opened, screenshots / "closed.pdf")
     closed = opened.page.locator("details.cell:not([open]) > summary")
     while closed.count():
         closed.first.click()
     opened.open_all()
-    assert printed(opened, screenshots / "opened.pdf") > few
+    assert printed_pages(opened, screenshots / "opened.pdf") > closed_pages
 
 
-def test_paper_is_white(open_page: Open, screenshots: Path) -> None:
-    opened = open_page(CONSTRUCTED["late"], color_scheme="dark")
+def test_print_is_on_white_even_in_the_dark_scheme(open_page: Open, screenshots: Path) -> None:
+    opened = open_page(DOCUMENTS["late"], color_scheme="dark")
     opened.page.emulate_media(media="print", color_scheme="dark")
-    ground = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == "rgb(255, 255, 255)"
+    background = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(255, 255, 255)"
     opened.page.screenshot(path=screenshots / "print.png", full_page=True)
-    assert_sound(opened)
+    assert_no_errors(opened)
 
 
-def test_without_scripts_all_words_and_numbers_are_there(open_page: Open) -> None:
+def test_without_javascript_all_text_and_numbers_are_shown(open_page: Open) -> None:
     opened = open_page(sweep(("sync",), (4, 16)), java_script_enabled=False)
-    words = opened.page.inner_text("main")
-    assert "The charts need JavaScript" in words
-    assert "With 16 connections" in words
+    page_text = opened.page.inner_text("main")
+    assert "The charts need JavaScript" in page_text
+    assert "With 16 connections" in page_text
     assert "3.00 s" in opened.page.text_content("#waiting-sync")
-    opened = open_page(CONSTRUCTED["advise"], java_script_enabled=False)
+    opened = open_page(DOCUMENTS["advise"], java_script_enabled=False)
     opened.page.get_by_role("link", name="tornado, 5 workers").first.click()
     assert opened.page.locator("tr:target").inner_text().startswith("tornado, 5 workers")
-    words = open_page(CONSTRUCTED["study"], java_script_enabled=False).page.inner_text("main")
-    assert "Which generator sends the most at a high rate?" in words
-    assert "61,235" in words
+    page_text = open_page(DOCUMENTS["study"], java_script_enabled=False).page.inner_text("main")
+    assert "Which generator sends the most at a high rate?" in page_text
+    assert "61,235" in page_text
 
 
-def test_a_cell_is_played(open_page: Open) -> None:
-    """Where each request was: by a button, by a slider, faster."""
+def test_a_cell_is_played_by_buttons_and_slider(open_page: Open) -> None:
     opened = open_page(document_of(recorded("lesson")))
     page = opened.page
     page.locator("details.cell").first.evaluate("element => element.open = true")
     play = page.locator("details.play").first
     play.locator("summary").click()
     play.locator("canvas").first.wait_for()
-    scrub = play.get_by_role("slider").first
+    slider = play.get_by_role("slider").first
     play.get_by_role("button", name="Play").press("Enter")
     page.wait_for_function("document.querySelector('.lab-trace input[type=range]').value > 100")
     play.get_by_role("button", name="Pause").press("Enter")
-    scrub.focus()
-    scrub.press("End")
+    slider.focus()
+    slider.press("End")
     page.wait_for_function(
         "(() => { const element = document.querySelector('.lab-trace input[type=range]');"
         " return Number(element.value) > 0.99 * Number(element.max); })()"
     )
-    assert_sound(opened)
+    assert_no_errors(opened)
