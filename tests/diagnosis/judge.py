@@ -1,10 +1,9 @@
-"""What a report says, held against what is known to be so. Pure.
+"""Compares a report with the known truth; does no I/O.
 
-"Inconclusive" is a right answer only beside noise, only where the processes measured waited for a
-core for 5 % and more of the response, and never for an app that only sleeps: such a run is exact on
-a machine that is nearly full; or where the lab notes that the machine stood still. Runs that were
-meant to be quiet and were not, as others used a quarter of a core or more or the machine stood
-still, are judged as noisy.
+"Inconclusive" is correct if the lab notes a pause of the machine, or with noise, if the measured
+processes waited for a core for 5 % or more of the response time; but never for an app that only
+sleeps, which is measured exactly even on a nearly full machine. A quiet run is judged as noisy if
+other programs used a quarter of a core or more, or if the machine paused.
 """
 
 from __future__ import annotations
@@ -20,43 +19,42 @@ from tests.diagnosis.statement import (
     RIGHT,
     Statement,
     level_of,
-    place_of,
+    name_of,
 )
-from tests.diagnosis.truth import BESIDE_NOISE, CODES, Scenario, Truth
+from tests.diagnosis.truth import ALLOWED_WITH_NOISE, CODES, Scenario, Truth
 from workerlab.analysis.facts import TrialData
 from workerlab.analysis.stall import PauseDuringLoad
 from workerlab.finding import Finding
 from workerlab.model.result import Report, Result, TrialResult
 from workerlab.report.values import text
 
-DISTURBED = 0.25  # cores that others used
-WAITED = 0.05  # of the response, for a core
+DISTURBING_CORES = 0.25  # used by others
+MIN_CORE_WAIT = 0.05  # share of the response time
 
 
 def others_cores(result: TrialResult, cores: int) -> float:
-    """That neither server nor load tool used, or another machine on the same host did; 0 where that
-    is not known."""
+    """Cores used by other programs and by other machines on the same host; 0 if unknown."""
     if not isinstance(result, Result):
         return 0.0
     waits, usage = result.core_wait, result.usage
     if waits is not None and waits.others_cores is not None:
         return waits.others_cores + (waits.steal_cores or 0.0)
-    ours = (usage.server_cores or 0.0) + (usage.generator_cores or 0.0)
-    return max(0.0, (usage.host_busy or 0.0) * cores - ours)
+    own_cores = (usage.server_cores or 0.0) + (usage.generator_cores or 0.0)
+    return max(0.0, (usage.host_busy or 0.0) * cores - own_cores)
 
 
 def judged(
     scenario: Scenario, report: Report, data: Sequence[TrialData], *, noise: bool
 ) -> tuple[Statement, ...]:
-    """All statements of a run. `noise`: whether it was made beside a program that burns a core."""
+    """All statements of a run. `noise`: whether another program burned a core."""
     cores = int(str(report.environment.get("cores") or 1))
     raw = {trial.trial.key: trial for trial in data}
     statements: list[Statement] = []
     disturbed = False
     for result in report.cells:
-        noisy = noise or others_cores(result, cores) >= DISTURBED or stood_still(result)
+        noisy = noise or others_cores(result, cores) >= DISTURBING_CORES or paused(result)
         disturbed = disturbed or noisy
-        statements += of_cell(scenario, result, noisy)
+        statements += cell_statements(scenario, result, noisy)
         statements += premises(scenario, result, noisy)
         statements += laws(scenario, result, raw[result.trial.key], noisy)
     statements += contradictions(scenario, report, disturbed)
@@ -71,37 +69,36 @@ def judged(
 
 
 def findings_of(result: TrialResult) -> dict[str, Finding]:
-    """Its findings by code; none if it is invalid."""
+    """By code; an invalid cell has none."""
     if not isinstance(result, Result):
         return {}
     findings = (*((result.diagnosis,) if result.diagnosis else ()), *result.findings)
-    return {each.code: each for each in findings}
+    return {finding.code: finding for finding in findings}
 
 
-def beside_noise(scenario: Scenario) -> frozenset[str]:
-    """What may be so of any cell while others take the cores; that the machine is full is nothing
-    to an app that sleeps."""
-    return BESIDE_NOISE if scenario.sleeper else BESIDE_NOISE | {"BusyMachine"}
+def allowed_with_noise(scenario: Scenario) -> frozenset[str]:
+    """An app that sleeps is not affected by a full machine."""
+    return ALLOWED_WITH_NOISE if scenario.sleeper else ALLOWED_WITH_NOISE | {"BusyMachine"}
 
 
-def stood_still(result: TrialResult) -> bool:
-    """The observer's word: nothing else can know it."""
+def paused(result: TrialResult) -> bool:
+    """According to the lab's observer, the only one that can know."""
     return any(isinstance(note, PauseDuringLoad) for note in result.notes)
 
 
 def rightly_inconclusive(scenario: Scenario, result: TrialResult, noisy: bool) -> bool:
-    if stood_still(result):
+    if paused(result):
         return result.verdict == "inconclusive"
     if result.verdict != "inconclusive" or not noisy or scenario.sleeper:
         return False
     waits = result.core_wait if isinstance(result, Result) else None
-    return waits is not None and waits.share + waits.stolen_share >= WAITED
+    return waits is not None and waits.share + waits.stolen_share >= MIN_CORE_WAIT
 
 
-def of_cell(scenario: Scenario, result: TrialResult, noisy: bool) -> Iterator[Statement]:
+def cell_statements(scenario: Scenario, result: TrialResult, noisy: bool) -> Iterator[Statement]:
     level, findings = level_of(result), findings_of(result)
     why = (result.diagnosis if isinstance(result, Result) else None) or result.reason
-    truth, where = scenario.cells[level], place_of(result)
+    truth, where = scenario.cells[level], name_of(result)
     excused = rightly_inconclusive(scenario, result, noisy)
 
     def state(kind: str, code: str, outcome: str, about: Finding | None = None) -> Statement:
@@ -117,7 +114,7 @@ def of_cell(scenario: Scenario, result: TrialResult, noisy: bool) -> Iterator[St
     else:
         yield state("verdict", result.verdict, FALSE, result.reason)
         yield state("verdict", "|".join(truth.verdicts), MISSING, result.reason)
-    forbidden = truth.forbidden - (beside_noise(scenario) if noisy else frozenset())
+    forbidden = truth.forbidden - (allowed_with_noise(scenario) if noisy else frozenset())
     yield from _findings(truth, findings, forbidden, excused, state)
 
 
@@ -130,12 +127,12 @@ def _findings(
 ) -> Iterator[Statement]:
     required: set[str] = set()
     for must in truth.must:
-        options = must.split("|")
-        required.update(options)
-        given = [code for code in options if code in findings]
-        for code in given:
+        alternatives = must.split("|")
+        required.update(alternatives)
+        reported = [code for code in alternatives if code in findings]
+        for code in reported:
             yield state("finding", code, RIGHT, findings[code])
-        if not given:
+        if not reported:
             yield state("finding", must, EXCUSED if excused else MISSING)
     for code in sorted(findings.keys() & CODES - required):
         yield state("finding", code, FALSE if code in forbidden else ALLOWED, findings[code])

@@ -1,12 +1,12 @@
-"""Run the corpus through the real command line, and print what it got right.
+"""Run the corpus through the command line, and print how often the diagnosis is right.
 
-    python -m tests.diagnosis.run                       all, 5 times quiet and 5 times beside noise
+    python -m tests.diagnosis.run                       all, 5 times quiet and 5 times with noise
     python -m tests.diagnosis.run --only 'sync-*' --repeat 1 --noise off
-    python -m tests.diagnosis.run --short --repeat 1    the subset of every test run
-    python -m tests.diagnosis.run --table               judge again what there is; runs nothing
+    python -m tests.diagnosis.run --short --repeat 1    the subset that runs with the other tests
+    python -m tests.diagnosis.run --table               judge the existing runs again
 
-Ended at any moment it goes on from there. Scenarios that only sleep run three at a time, each in a
-network of its own, others one at a time; noise is one neighbour that burns a core at random times.
+An interrupted corpus can be resumed. Scenarios that only sleep run three at a time, each in its own
+network namespace, others one at a time; noise is a program that burns a core at random times.
 """
 
 from __future__ import annotations
@@ -23,145 +23,146 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tests.diagnosis import store, table
 from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.statement import Statement
-from tests.diagnosis.store import Ran
+from tests.diagnosis.store import RunRecord
 from tests.diagnosis.truth import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-LONGEST_S = 300.0
-SIDE_BY_SIDE = 3
-# Beside noise a load goes on until its throughput is known; half a minute per cell is days in all
-MOST_S = 10
-FIXED = {"--rounds", "--duration"}  # say how long a load is
-ALONE = (sys.executable, "-m", "tests.diagnosis.alone")
+TIMEOUT_S = 300.0
+PARALLEL_RUNS = 3
+# With noise, most loads take their maximum; the default of 30 s per cell would take days
+MAX_LOAD_S = 10
+LENGTH_OPTIONS = {"--rounds", "--duration"}
+OWN_NETWORK = (sys.executable, "-m", "tests.diagnosis.own_network")
 
 
 def arguments() -> argparse.ArgumentParser:
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("tests.diagnosis.run", None, __doc__, formatter_class=plain)
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        "tests.diagnosis.run", description=__doc__, formatter_class=formatter
+    )
     parser.add_argument("--out", type=Path, default=Path("results-diagnosis"), metavar="DIR")
     parser.add_argument("--only", action="append", metavar="NAMES", help="'sync-*'; repeatable")
-    parser.add_argument("--short", action="store_true", help="the subset of every test run")
+    parser.add_argument(
+        "--short", action="store_true", help="the subset that runs with the other tests"
+    )
     parser.add_argument("--repeat", type=int, default=5, metavar="N")
     parser.add_argument("--noise", choices=("off", "on", "both"), default="both")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after")
     parser.add_argument("--table", action="store_true", help="run nothing")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, too")
-    parser.add_argument("--record", type=Path, metavar="DIR", help="keep one run of each there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the page")
+    parser.add_argument("--record", type=Path, metavar="DIR", help="copy one run of each there")
     return parser
 
 
 def main(words: Sequence[str] | None = None) -> int:
     options = arguments().parse_args(words)
-    place: Path = options.out.absolute()
-    place.mkdir(parents=True, exist_ok=True)
-    chosen = [scenario for scenario in SCENARIOS.values() if wanted(scenario, options)]
+    corpus: Path = options.out.absolute()
+    corpus.mkdir(parents=True, exist_ok=True)
+    scenarios = [scenario for scenario in SCENARIOS.values() if is_selected(scenario, options)]
     if not options.table:
-        run_all(chosen, options, place)
-    names = {scenario.name for scenario in chosen}
-    ran = [trial for trial in store.ran_in(place) if trial.scenario in names]
-    statements = [statement for trial in ran for statement in judged(place, trial)]
+        run_all(scenarios, options, corpus)
+    names = {scenario.name for scenario in scenarios}
+    records = [record for record in store.records_in(corpus) if record.scenario in names]
+    statements = [statement for record in records for statement in judged(corpus, record)]
     sys.stdout.write(table.as_text(statements))
     if options.markdown:
-        options.markdown.write_text(table.as_markdown(statements, ran))
+        options.markdown.write_text(table.as_markdown(statements, records))
     if options.record:
-        record(place, ran, options.record)
+        copy_correct_runs(corpus, records, options.record)
     return 1 if table.misses(statements) else 0
 
 
-def judged(place: Path, ran: Ran) -> list[Statement]:
-    return store.statements(place, ran, SCENARIOS[ran.scenario])
+def judged(corpus: Path, record: RunRecord) -> list[Statement]:
+    return store.statements(corpus, record, SCENARIOS[record.scenario])
 
 
-def wanted(scenario: Scenario, options: argparse.Namespace) -> bool:
+def is_selected(scenario: Scenario, options: argparse.Namespace) -> bool:
     if options.short and not scenario.short:
         return False
-    return not options.only or any(
-        fnmatch.fnmatch(scenario.name, pattern) for pattern in options.only
-    )
+    patterns = options.only or ["*"]
+    return any(fnmatch.fnmatch(scenario.name, pattern) for pattern in patterns)
 
 
-def record(place: Path, ran: Sequence[Ran], into: Path) -> None:
-    """One quiet run of each scenario, and one beside noise, that are understood today."""
-    into.mkdir(parents=True, exist_ok=True)
-    for trial in ran:
-        kept = into / f"{trial.scenario}-{'noise' if trial.noise else 'quiet'}{store.PACKED}"
-        if not kept.exists() and not any(statement.wrong for statement in judged(place, trial)):
-            shutil.copyfile(place / f"{trial.name}{store.PACKED}", kept)
+def copy_correct_runs(corpus: Path, records: Sequence[RunRecord], directory: Path) -> None:
+    """One quiet run of each scenario and one with noise, if they are judged correct today."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for record in records:
+        kind = "noise" if record.noise else "quiet"
+        copy = directory / f"{record.scenario}-{kind}{store.SUFFIX}"
+        if not copy.exists() and not any(statement.wrong for statement in judged(corpus, record)):
+            shutil.copyfile(corpus / f"{record.name}{store.SUFFIX}", copy)
 
 
 # --- running ------------------------------------------------------------------------------------
 
 
-def run_all(chosen: Sequence[Scenario], options: argparse.Namespace, place: Path) -> None:
-    end = time.monotonic() + 60 * options.minutes
-    done = {trial.name for trial in store.ran_in(place)}
-    alone = own_networks()
-    if not alone:
+def run_all(scenarios: Sequence[Scenario], options: argparse.Namespace, corpus: Path) -> None:
+    deadline_s = time.monotonic() + 60 * options.minutes
+    done = {record.name for record in store.records_in(corpus)}
+    own_network = own_networks()
+    if not own_network:
         print("no network namespaces here: one scenario at a time", file=sys.stderr)
 
     def run_scenario(scenario: Scenario, noise: bool, number: int) -> None:
-        name = Ran(scenario.name, noise, number, 0, 0.0).name
-        if name not in done and time.monotonic() < end:
-            ran = run(scenario, place, noise, number, alone)
-            store.append(place, ran)
-            wrong = [entry for entry in judged(place, ran) if entry.wrong]
-            print(f"{name}: {ran.took_s:.0f} s, {len(wrong)} wrong", file=sys.stderr, flush=True)
+        name = RunRecord(scenario.name, noise, number, 0, 0.0).name
+        if name not in done and time.monotonic() < deadline_s:
+            record = run(scenario, corpus, noise, number, own_network)
+            store.append(corpus, record)
+            wrong = sum(statement.wrong for statement in judged(corpus, record))
+            print(f"{name}: {record.took_s:.0f} s, {wrong} wrong", file=sys.stderr, flush=True)
 
     for number in range(1, options.repeat + 1):
         for noise in {"off": (False,), "on": (True,), "both": (False, True)}[options.noise]:
-            together = [s for s in chosen if s.sleeper and alone]
+            parallel = [s for s in scenarios if s.sleeper and own_network]
             with burning(number) if noise else contextlib.nullcontext():
-                for scenario in chosen:
-                    if scenario not in together:
+                for scenario in scenarios:
+                    if scenario not in parallel:
                         run_scenario(scenario, noise, number)
-                with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-                    list(pool.map(lambda scenario: run_scenario(scenario, noise, number), together))  # noqa: B023
+                with ThreadPoolExecutor(PARALLEL_RUNS) as pool:
+                    list(pool.map(partial(run_scenario, noise=noise, number=number), parallel))
 
 
 def own_networks() -> bool:
-    """Whether each scenario can have a network namespace."""
-    return subprocess.run(ALONE, cwd=ROOT).returncode == 0
+    """Whether scenarios can have their own network namespaces."""
+    return subprocess.run(OWN_NETWORK, cwd=ROOT).returncode == 0
 
 
 def run(
-    scenario: Scenario,
-    place: Path,
-    noise: bool,
-    number: int,
-    own_network: bool,
-    most_s: int = MOST_S,
-) -> Ran:
-    """`most_s`: how long a load lasts whose length nobody has fixed."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="corpus-", dir=place) as scratch:
-        command = [*(ALONE if own_network else ()), *words(scenario, scratch, most_s)]
-        exit_code, stderr = finish(command, Path(scratch))
-        ran = Ran(scenario.name, noise, number, exit_code, time.monotonic() - began,
-                  stderr[-2000:], commit())  # fmt: skip
+    scenario: Scenario, corpus: Path, noise: bool, number: int, own_network: bool,
+    max_load_s: int = MAX_LOAD_S,
+) -> RunRecord:  # fmt: skip
+    """`max_load_s`: applies to loads without a fixed length."""
+    start_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="corpus-", dir=corpus) as scratch:
+        command = sweep_command(scenario, scratch, max_load_s)
+        exit_code, stderr = finish([*(OWN_NETWORK if own_network else ()), *command], Path(scratch))
+        record = RunRecord(scenario.name, noise, number, exit_code, time.monotonic() - start_s,
+                           stderr[-2000:], commit())  # fmt: skip
         for directory in Path(scratch).glob("runs/*/"):
-            store.pack(directory, place / f"{ran.name}{store.PACKED}")
-    return ran
+            store.pack(directory, corpus / f"{record.name}{store.SUFFIX}")
+    return record
 
 
-def words(scenario: Scenario, scratch: str, most_s: int) -> list[str]:
-    line = [sys.executable, "-m", "workerlab", "sweep", *scenario.argv, "--jobs", "1"]
+def sweep_command(scenario: Scenario, scratch: str, max_load_s: int) -> list[str]:
+    command = [sys.executable, "-m", "workerlab", "sweep", *scenario.argv, "--jobs", "1"]
     if "--app" in scenario.argv:
-        line += ["--chdir", str(HERE / "apps")]
+        command += ["--chdir", str(HERE / "apps")]
     for name, value in scenario.env.items():
-        line += ["--env", f"{name}={value}"]
-    if not FIXED.intersection(scenario.argv):
-        line += ["--max-seconds", str(most_s)]
-    return [*line, "--out", f"{scratch}/runs", "--format", "json"]
+        command += ["--env", f"{name}={value}"]
+    if not LENGTH_OPTIONS.intersection(scenario.argv):
+        command += ["--max-seconds", str(max_load_s)]
+    return [*command, "--out", f"{scratch}/runs", "--format", "json"]
 
 
 def finish(command: Sequence[str], scratch: Path) -> tuple[int, str]:
-    """Its exit code and what it said on standard error."""
+    """The command's exit code and standard error."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
     with (scratch / "out").open("w") as out, (scratch / "err").open("w") as err:
         process = subprocess.Popen(
@@ -169,9 +170,9 @@ def finish(command: Sequence[str], scratch: Path) -> tuple[int, str]:
             start_new_session=True,
         )  # fmt: skip
         try:
-            process.wait(LONGEST_S)
+            process.wait(TIMEOUT_S)
         except BaseException as error:
-            os.killpg(process.pid, signal.SIGTERM)  # it puts an end to all that it has started
+            os.killpg(process.pid, signal.SIGTERM)  # the lab ends all its processes
             process.wait()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
@@ -180,10 +181,9 @@ def finish(command: Sequence[str], scratch: Path) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def burning(seed: int) -> Iterator[None]:
-    """A neighbour that burns a core at random times; it ends with us, too, if we are killed."""
-    process = subprocess.Popen(
-        [sys.executable, str(HERE / "noise.py"), str(seed)], start_new_session=True
-    )
+    """A program that burns a core at random times; it also ends if this process is killed."""
+    argv = [sys.executable, str(HERE / "noise.py"), str(seed)]
+    process = subprocess.Popen(argv, start_new_session=True)
     try:
         yield
     finally:
@@ -192,9 +192,8 @@ def burning(seed: int) -> Iterator[None]:
 
 
 def commit() -> str:
-    words = ["git", "rev-parse", "--short", "HEAD"]
-    revision = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    return revision.stdout.strip()
+    argv = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

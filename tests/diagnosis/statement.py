@@ -1,11 +1,11 @@
-"""One thing that was said, or that should have been: a verdict, a finding, a law that the numbers
-must keep, a contradiction between cells. Its outcome:
+"""A statement that a report makes or should make: a verdict, a finding, a law, a contradiction
+between cells. Its outcome:
 
-    right     said, and so
-    false     said, and not so
-    missing   so, and not said
-    excused   so, and not said, but the cell says that it is inconclusive, and rightly
-    allowed   said; may be so or not
+    right     reported and true
+    false     reported but not true
+    missing   true but not reported
+    excused   true but not reported, in a cell that is rightly inconclusive
+    allowed   reported; may be true or not
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FALSE, MISSING, RIGHT, EXCUSED, ALLOWED = "false", "missing", "right", "excused"
 
 class Statement(Struct, frozen=True):
     scenario: str
-    where: str  # level or rate, and trial; or the series
+    where: str  # the level or rate, tool and trial; or the series
     noisy: bool
     kind: str  # verdict, finding, premise, law, contradiction, comparison, exit
     code: str
@@ -32,11 +32,11 @@ class Statement(Struct, frozen=True):
 
 
 def level_of(result: TrialResult) -> str:
-    """As a Scenario names its cells."""
+    """The key of the cell in a Scenario."""
     rate = result.trial.cell.rate
     return str(result.trial.cell.concurrency) if rate is None else rate.label
 
 
-def place_of(result: TrialResult) -> str:
+def name_of(result: TrialResult) -> str:
     rate = "" if result.trial.cell.rate is None else "/s"
     return f"{level_of(result)}{rate} by {result.trial.cell.tool}, trial {result.trial.number}"

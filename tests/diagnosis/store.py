@@ -1,8 +1,8 @@
-"""The runs of the corpus, packed: one archive each, and a line in runs.jsonl.
+"""The runs of the corpus: one archive per run, and a line in runs.jsonl.
 
-Kept is what a report is made of, and nothing else: analysis is pure, so a run made once is judged
-again whenever a rule has changed, without running anything. A line tells how its run went; a run
-whose line is there is done, so that the corpus can be ended at any moment and goes on from there.
+An archive contains only the files that a report reads: analysis measures nothing, so a run can be
+judged again whenever a rule changes. A line is written when a run has ended; an interrupted corpus
+resumes with the runs that have no line.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from workerlab import codec, run_store
 from workerlab.experiments.reading import report_of, trial_data
 from workerlab.paths import bundled_root
 
-# Of a run: what no report reads
-SKIPPED = ("code", "calibration")
-PACKED = ".tar.xz"  # a third smaller than a zip
+# Parts of a run that no report reads
+SKIPPED_DIRECTORIES = ("code", "calibration")
 SKIPPED_FILES = ("launch.json", "listening.json", "server.log")
+SUFFIX = ".tar.xz"  # a third smaller than a zip
 
 
-class Ran(Struct, frozen=True):
-    """How a run went."""
+class RunRecord(Struct, frozen=True):
+    """A line of runs.jsonl."""
 
     scenario: str
     noise: bool
     number: int
     exit_code: int
     took_s: float
-    stderr: str = ""  # the end of it
-    code: str = ""  # the commit that measured
+    stderr: str = ""  # its end
+    code: str = ""  # the commit
 
     @property
     def name(self) -> str:
@@ -48,20 +48,21 @@ class Ran(Struct, frozen=True):
 
 
 def pack(directory: Path, archive: Path) -> None:
-    """Whole or not at all; its paths as if the lab stood in /srv, and runs beside it."""
+    """Pack atomically, with paths as if the lab and its runs were in /srv."""
     part = archive.with_name(f"{archive.name}.part")
-    places = {str(directory.parent): "/srv/runs", sys.prefix: "/srv/workerlab/.venv",
-              str(bundled_root()): "/srv/workerlab"}  # fmt: skip
+    replacements = {str(directory.parent): "/srv/runs", sys.prefix: "/srv/workerlab/.venv",
+                    str(bundled_root()): "/srv/workerlab"}  # fmt: skip
     with tarfile.open(part, "w:xz", preset=9) as file:
         for path in sorted(directory.rglob("*")):
-            inner = path.relative_to(directory)
-            if not path.is_file() or inner.parts[0] in SKIPPED or path.name in SKIPPED_FILES:
+            name = path.relative_to(directory)
+            skipped = name.parts[0] in SKIPPED_DIRECTORIES or path.name in SKIPPED_FILES
+            if skipped or not path.is_file():
                 continue
             data = path.read_bytes()
             if path.suffix != ".map":
-                for here, there in places.items():
-                    data = data.replace(here.encode(), there.encode())
-            entry = tarfile.TarInfo(f"{directory.name}/{inner}")
+                for actual, canonical in replacements.items():
+                    data = data.replace(actual.encode(), canonical.encode())
+            entry = tarfile.TarInfo(f"{directory.name}/{name}")
             entry.size = len(data)
             file.addfile(entry, io.BytesIO(data))
     part.replace(archive)
@@ -69,40 +70,39 @@ def pack(directory: Path, archive: Path) -> None:
 
 @contextmanager
 def unpacked(archive: Path) -> Iterator[Path]:
-    """The run directory in an archive, for as long as it is needed."""
-    with tempfile.TemporaryDirectory(prefix="workerlab-corpus-") as place:
-        unpack(archive, Path(place))
-        (directory,) = Path(place).iterdir()
+    """The run directory in an archive, until the context ends."""
+    with tempfile.TemporaryDirectory(prefix="workerlab-corpus-") as temporary:
+        unpack(archive, Path(temporary))
+        (directory,) = Path(temporary).iterdir()
         yield directory
 
 
-def append(place: Path, ran: Ran) -> None:
-    with (place / "runs.jsonl").open("ab") as file:
-        file.write(codec.encode(ran) + b"\n")
+def append(corpus: Path, record: RunRecord) -> None:
+    with (corpus / "runs.jsonl").open("ab") as file:
+        file.write(codec.encode(record) + b"\n")
 
 
-def ran_in(place: Path) -> list[Ran]:
+def records_in(corpus: Path) -> list[RunRecord]:
     try:
-        lines = (place / "runs.jsonl").read_bytes().split(b"\n")
+        lines = (corpus / "runs.jsonl").read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return [codec.decode(line, Ran) for line in lines[:-1]]
+    return [codec.decode(line, RunRecord) for line in lines[:-1]]
 
 
 def statements_of(directory: Path, scenario: Scenario, *, noise: bool) -> list[Statement]:
-    """What is to be said of what is found out about a run."""
     run = run_store.load(directory)
     return list(judged(scenario, report_of(run), trial_data(run), noise=noise))
 
 
-def statements(place: Path, ran: Ran, scenario: Scenario) -> list[Statement]:
-    """Of one run. That it did not end as it should is a false statement by itself."""
-    judged: list[Statement] = []
-    if ran.exit_code not in scenario.exit_codes:
-        why = f"exit {ran.exit_code}: {ran.stderr[-300:]}"
-        judged.append(Statement(scenario.name, "", ran.noise, "exit", "exit", FALSE, why))
-    archive = place / f"{ran.name}{PACKED}"
+def statements(corpus: Path, record: RunRecord, scenario: Scenario) -> list[Statement]:
+    """The statements of one run; a wrong exit code is a false one."""
+    result: list[Statement] = []
+    if record.exit_code not in scenario.exit_codes:
+        why = f"exit {record.exit_code}: {record.stderr[-300:]}"
+        result.append(Statement(scenario.name, "", record.noise, "exit", "exit", FALSE, why))
+    archive = corpus / f"{record.name}{SUFFIX}"
     if archive.exists():
         with unpacked(archive) as directory:
-            judged += statements_of(directory, scenario, noise=ran.noise)
-    return judged
+            result += statements_of(directory, scenario, noise=record.noise)
+    return result

@@ -1,13 +1,13 @@
-"""Precision and recall per finding, and every miss with the sentence that was said."""
+"""Precision and recall per finding, and all misses with the reported sentences."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.diagnosis.scenarios import SCENARIOS
 from tests.diagnosis.statement import ALLOWED, EXCUSED, FALSE, MISSING, RIGHT, Statement
-from tests.diagnosis.store import Ran
+from tests.diagnosis.store import RunRecord
 
 INTRODUCTION = """\
 # How often the diagnosis is right
@@ -44,13 +44,13 @@ MISSES = """\
 ## Misses
 
 A missing finding is followed by the cell's verdict and diagnosis."""
-SAID = (RIGHT, ALLOWED, FALSE)
+REPORTED = (RIGHT, ALLOWED, FALSE)
 HEAD = ("", "reported", "false", "required", "found, quiet", "found, noise", "inconclusive")
 
 
 def summary(statements: Sequence[Statement]) -> str:
-    """In one paragraph."""
-    reported = [statement for statement in statements if statement.outcome in SAID]
+    """One paragraph."""
+    reported = [statement for statement in statements if statement.outcome in REPORTED]
     judged = [statement for statement in reported if statement.kind in ("verdict", "finding")]
     false = [statement for statement in judged if statement.outcome == FALSE]
     others = Counter(
@@ -60,14 +60,11 @@ def summary(statements: Sequence[Statement]) -> str:
     )
     parts = [f"{len(judged)} verdicts and findings, {len(false)} false"]
     recall = []
+    required = [statement for statement in _required(statements) if statement.kind == "finding"]
     for noisy, label in ((False, "quiet"), (True, "noise")):
-        due = [
-            statement
-            for statement in _due(statements)
-            if statement.noisy == noisy and statement.kind == "finding"
-        ]
-        reported_due = [statement for statement in due if statement.outcome != MISSING]
-        recall.append(f"{label} {_share(len(reported_due), len(due))}")
+        outcomes = [statement.outcome for statement in required if statement.noisy == noisy]
+        found = len(outcomes) - outcomes.count(MISSING)
+        recall.append(f"{label} {_share(found, len(outcomes))}")
     kinds = ("premise", "law", "contradiction", "comparison", "exit")
     checks = [
         f"{kind} {others[kind]} of {checked}"
@@ -84,8 +81,8 @@ def _checked(statements: Iterable[Statement], kind: str) -> int:
     return sum(statement.kind == kind for statement in statements)
 
 
-def _due(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """What had to be said. A wrong verdict is both: something false, and something missing."""
+def _required(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Those that had to be reported. A wrong verdict is a false and a missing statement."""
     return (statement for statement in statements if statement.outcome in (MISSING, EXCUSED, RIGHT))
 
 
@@ -94,31 +91,25 @@ def _share(part: int, whole: int) -> str:
 
 
 def rows(statements: Sequence[Statement]) -> Iterator[tuple[str, ...]]:
-    judged = [statement for statement in statements if statement.kind in ("verdict", "finding")]
-    for kind, code in sorted(
-        {(statement.kind, statement.code) for statement in judged}, reverse=True
-    ):
-        own = [
-            statement for statement in judged if (statement.kind, statement.code) == (kind, code)
-        ]
-        count = Counter(statement.outcome for statement in own)
-        by_noise = []
+    by_code: dict[tuple[str, str], list[Statement]] = defaultdict(list)
+    for statement in statements:
+        if statement.kind in ("verdict", "finding"):
+            by_code[statement.kind, statement.code].append(statement)
+    for (_, code), group in sorted(by_code.items(), key=lambda item: item[0], reverse=True):
+        count = Counter(statement.outcome for statement in group)
+        required, by_noise = list(_required(group)), []
         for noisy in (False, True):
-            due = [statement for statement in _due(own) if statement.noisy == noisy]
-            right = sum(statement.outcome == RIGHT for statement in due)
-            by_noise.append(f"{right}/{len(due)}" if due else "")
+            outcomes = [statement.outcome for statement in required if statement.noisy == noisy]
+            by_noise.append(f"{outcomes.count(RIGHT)}/{len(outcomes)}" if outcomes else "")
         reported = count[RIGHT] + count[FALSE] + count[ALLOWED]
-        cells = (reported, count[FALSE], sum(1 for _ in _due(own)))
+        cells = (reported, count[FALSE], len(required))
         yield (code, *map(str, cells), *by_noise, str(count[EXCUSED] or ""))
 
 
 def misses(statements: Iterable[Statement]) -> list[Statement]:
-    """What was false or missing, each once; of a wrong verdict what was said."""
-    missed = []
-    for statement in statements:
-        if statement.wrong and not (statement.kind == "verdict" and statement.outcome == MISSING):
-            missed.append(statement)
-    return missed
+    """False and missing statements; of a wrong verdict only the false one."""
+    wrong = (statement for statement in statements if statement.wrong)
+    return [entry for entry in wrong if (entry.kind, entry.outcome) != ("verdict", MISSING)]
 
 
 def line_of(statement: Statement) -> str:
@@ -129,23 +120,20 @@ def line_of(statement: Statement) -> str:
 
 def as_text(statements: Sequence[Statement]) -> str:
     table = [HEAD, *rows(statements)]
-    widths = [max(len(row[place]) for row in table) for place in range(len(HEAD))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
-    ]
+    first_width, *widths = (max(map(len, column)) for column in zip(*table, strict=True))
+    lines = []
+    for first, *others in table:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths, strict=True))
+        lines.append("  ".join([first.ljust(first_width), *cells]).rstrip())
     missed = misses(statements)
     listed = [f"{line_of(statement)}\n    {statement.sentence}" for statement in missed]
     return "\n".join([*lines, "", summary(statements), "", *listed]) + "\n"
 
 
-def as_markdown(statements: Sequence[Statement], ran: Sequence[Ran]) -> str:
-    """The page in docs/. `ran`: the runs that were judged."""
-    noisy = sum(statement.noise for statement in ran)
-    runs = f"{len(ran)} runs, {noisy} with noise:"
+def as_markdown(statements: Sequence[Statement], records: Sequence[RunRecord]) -> str:
+    """The page in docs/. `records`: the judged runs."""
+    noisy = sum(record.noise for record in records)
+    runs = f"{len(records)} runs, {noisy} with noise:"
     head = ("finding or verdict", *HEAD[1:])
     by_code = _markdown([head, *rows(statements)])
     heading = ("scenario", "known behaviour", "reported", "false or missing")
@@ -158,24 +146,22 @@ def as_markdown(statements: Sequence[Statement], ran: Sequence[Ran]) -> str:
 
 
 def by_scenario(statements: Sequence[Statement]) -> Iterator[tuple[str, ...]]:
-    """Those that were run."""
+    """The scenarios that were run."""
     for scenario in SCENARIOS.values():
-        own = [statement for statement in statements if statement.scenario == scenario.name]
+        group = [statement for statement in statements if statement.scenario == scenario.name]
         reported = sum(
-            statement.kind in ("verdict", "finding") and statement.outcome in SAID
-            for statement in own
+            statement.kind in ("verdict", "finding") and statement.outcome in REPORTED
+            for statement in group
         )
-        if own:
-            yield scenario.name, scenario.why, str(reported), str(len(misses(own)) or "")
+        if group:
+            yield scenario.name, scenario.why, str(reported), str(len(misses(group)) or "")
 
 
 def _markdown(table: Sequence[tuple[str, ...]]) -> str:
-    """The first row is its head; columns of numbers stand right."""
+    """The first row is the head; columns of numbers are right-aligned."""
     ruler = tuple(
         "--:" if all(cell[:1].isdigit() or not cell for cell in column[1:]) else "---"
         for column in zip(*table, strict=True)
     )
-    lines = [table[0], ruler, *table[1:]]
-    return "\n".join(
-        f"| {' | '.join(cell.replace('|', ' or ') for cell in row)} |" for row in lines
-    )
+    rows = ([cell.replace("|", " or ") for cell in row] for row in (table[0], ruler, *table[1:]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,15 +1,15 @@
-"""Sweeps of which it is known, by how they are made, what may be said about them.
+"""Sweeps whose correct diagnosis is known by construction.
 
-A Scenario is a command line and the truth per level of its load. Of each cell a Truth says which
-verdicts are right, which findings must be among those reported, and which may be. **All others of
-CODES must not be**: a scenario that lists nothing forbids everything. `a|b`: one of the two.
+A Scenario is a command line and the Truth for each level of its load. A Truth lists the correct
+verdicts of a cell, the findings that must be reported and those that may be. **All other CODES are
+forbidden**: a Truth without findings forbids all of them. `a|b`: either of the two.
 
-A verdict is allowed for a reason, too: on 4 connections that chance deals to 2 workers of 2 threads
-the slots may be full or not, so that both words are right; "saturated" is not.
+A Truth may allow several verdicts: 4 connections, distributed at random over 2 workers of 2
+threads, may or may not fill the slots, so the cell is at or below capacity, but not saturated.
 
-An app that computes is run by itself. Those that only sleep (`sleeper`) are run up to three at a
-time, in networks of their own, because what the kernel drops is counted per network; nothing that
-is reported of them may be inconclusive.
+Apps that compute are run one at a time. Those that only sleep (`sleeper`) run up to three at a
+time, each in its own network namespace, because the kernel counts drops per namespace; their
+reports may not be inconclusive.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ CODES = frozenset(
      "BusyWorkers", "BusyMachine", "Shared", "Drift", "SlowFirst", "Shedding", "Failing",
      "CoresTaken", "CoresStolen", "WaitingForSlots", "AllSlotsBusy", "NothingWaits"}
 )  # fmt: skip
-BESIDE_NOISE = frozenset({"CoresTaken", "CoresStolen"})  # true while others take the cores
-ANYWHERE = frozenset({"CoresStolen"})  # the machine's own neighbours: not ours to arrange
+ALLOWED_WITH_NOISE = frozenset({"CoresTaken", "CoresStolen"})
+ALWAYS_ALLOWED = frozenset({"CoresStolen"})  # by other machines, which tests do not control
 
 
 class Truth(Struct, frozen=True):
-    """Of one cell. `must` and `may`: names of diagnoses."""
+    """What is correct for a cell. `must` and `may`: names of diagnoses."""
 
     verdicts: tuple[str, ...]
     must: tuple[str, ...] = ()
@@ -40,11 +40,12 @@ class Truth(Struct, frozen=True):
     @property
     def forbidden(self) -> frozenset[str]:
         required = {code for codes in self.must for code in codes.split("|")}
-        return CODES - required - self.may - ANYWHERE
+        return CODES - required - self.may - ALWAYS_ALLOWED
 
 
 class Scenario(Struct, frozen=True):
-    """`cells`: the truth by level, or by rate as it is written ("42"). `env`: of the server."""
+    """`cells`: the truth by level, or by rate ("42"). `env`: of the server. `short`: in the subset
+    that runs with the other tests. `identical`: its servers are; no difference may be reported."""
 
     name: str
     why: str
@@ -53,8 +54,8 @@ class Scenario(Struct, frozen=True):
     env: Mapping[str, str] = {}
     sleeper: bool = True
     exit_codes: tuple[int, ...] = (0,)
-    short: bool = False  # in the subset that every test run makes
-    identical: bool = False  # its trials differ in nothing: no difference may be reported
+    short: bool = False
+    identical: bool = False
 
 
 def truth(verdicts: str, must: str = "", may: str = "") -> Truth:
@@ -68,13 +69,13 @@ ABOVE = truth("saturated", "WaitingForSlots", "AllSlotsBusy")
 
 
 def also(truth: Truth, must: str = "", may: str = "") -> Truth:
-    """With further findings."""
+    """A copy with further findings."""
     return replace(truth, must=(*truth.must, *must.split()), may=truth.may | frozenset(may.split()))
 
 
 # --- sweeps -------------------------------------------------------------------------------------
 
-# Four slots each: what they are configured to serve at once
+# Settings for four slots
 FOUR = {
     "sync": "--workers 4",
     "gthread": "--workers 2 --threads 2",
@@ -95,23 +96,14 @@ def sweep(
     case: str = "steady",
     sleep_ms: int = 50,
     cpu_ms: float = 0,
-    short: bool = False,
+    quotas: str = "",
     **more: object,
 ) -> Scenario:
-    """A sweep of the corpus's own apps. `line`: its command line after "sweep"."""
+    """A sweep of an app in `apps`. `line`: its command line after "sweep"; `more`: of Scenario."""
     words = line.split()
     module = "cases_asgi" if words[0] in ASYNC else "cases"
     env = {"CASE": case, "SLEEP_MS": str(sleep_ms), "CPU_MS": f"{cpu_ms:g}"}
-    quotas = more.pop("quotas", "")
     if quotas:
-        env["QUOTAS"] = str(quotas)
-    return Scenario(
-        name,
-        why,
-        (*words, "--app", f"{module}:app"),
-        cells,
-        env,
-        sleeper=not cpu_ms and case not in ("leak",),
-        short=short,
-        **more,
-    )
+        env["QUOTAS"] = quotas
+    argv, sleeper = (*words, "--app", f"{module}:app"), not cpu_ms and case != "leak"
+    return Scenario(name, why, argv, cells, env, sleeper=sleeper, **more)

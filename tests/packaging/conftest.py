@@ -1,4 +1,4 @@
-"""The sdist, the wheel built from it, and that wheel in an environment of its own."""
+"""The sdist, the wheel built from it, and a virtual environment with that wheel."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ ROOT = Path(__file__).resolve().parents[2]
 DIST_INFO = f"workerlab-{__version__}.dist-info"
 
 
+NO_INDEX = "Failed to fetch"
+
+
 def run(*command: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
-def uv(*words: str | Path) -> None:
-    """From the package index, else from uv's cache; skips where neither has what is needed."""
+def uv(*arguments: str | Path) -> None:
+    """Use the package index, or else uv's cache; skip the test if neither has the packages."""
     program = Path(sys.executable).with_name("uv")
-    done = run(program, *words)
-    if NO_INDEX in done.stderr and run(program, "--offline", *words).returncode:
+    done = run(program, *arguments)
+    if NO_INDEX in done.stderr and run(program, "--offline", *arguments).returncode:
         pytest.skip("no package index, and not in uv's cache")
     assert done.returncode == 0 or NO_INDEX in done.stderr, done.stderr
-
-
-NO_INDEX = "Failed to fetch"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Built:
     sdist: Path
     wheel: Path
 
-    def in_wheel(self) -> set[str]:
+    def names_in_wheel(self) -> set[str]:
         with zipfile.ZipFile(self.wheel) as archive:
             return set(archive.namelist())
 
@@ -50,19 +50,19 @@ class Built:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """`uv build` makes the wheel from the sdist, not from the checkout."""
-    place = tmp_path_factory.mktemp("dist")
-    uv("build", "--quiet", "--out-dir", place, ROOT)
-    (sdist,), (wheel,) = place.glob("*.tar.gz"), place.glob("*.whl")
+    """`uv build` builds the wheel from the sdist, not from the checkout."""
+    directory = tmp_path_factory.mktemp("dist")
+    uv("build", "--quiet", "--out-dir", directory, ROOT)
+    (sdist,), (wheel,) = directory.glob("*.tar.gz"), directory.glob("*.whl")
     return Built(sdist, wheel)
 
 
 @pytest.fixture(scope="session")
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that has the wheel and what it requires."""
-    place = tmp_path_factory.mktemp("installed") / "venv"
-    uv("venv", "--quiet", "--python", sys.executable, place)
+    """A virtual environment with the wheel and its requirements."""
+    venv = tmp_path_factory.mktemp("installed") / "venv"
+    uv("venv", "--quiet", "--python", sys.executable, venv)
     constraints = ROOT / "constraints.txt"
-    python = place / "bin" / "python"
+    python = venv / "bin" / "python"
     uv("pip", "install", "--quiet", "--python", python, "-c", constraints, built.wheel)
-    return place
+    return venv

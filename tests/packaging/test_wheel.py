@@ -1,4 +1,4 @@
-"""The sdist, the wheel built from it, and that wheel in an environment outside the checkout."""
+"""The contents of sdist and wheel, and the installed wheel outside a checkout."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ SHARED = {
 }
 
 
-def in_checkout() -> Iterator[str]:
-    """Every file of the package, by its place in a wheel."""
+def files_of_checkout() -> Iterator[str]:
+    """All files of the package, by their paths in a wheel."""
     sources = {"harness/workerlab": "", "apps": "bundled/apps/", "configs": "bundled/configs/"}
-    for source, place in sources.items():
+    for source, prefix in sources.items():
         for path in (ROOT / source).rglob("*"):
             if path.is_file() and path.suffix != ".pyc":
-                yield f"workerlab/{place}{path.relative_to(ROOT / source)}"
+                yield f"workerlab/{prefix}{path.relative_to(ROOT / source)}"
 
 
-def test_the_wheel_holds_the_package_alone(built: Built) -> None:
-    names = {PurePosixPath(name) for name in built.in_wheel()}
+def test_the_wheel_contains_only_the_package(built: Built) -> None:
+    names = {PurePosixPath(name) for name in built.names_in_wheel()}
     assert {name.parts[0] for name in names} == {"workerlab", DIST_INFO, DATA}
     shared = {name for name in names if name.parts[0] == DATA}
     assert {str(name.relative_to(f"{DATA}/data")) for name in shared} == SHARED
     package = {str(name) for name in names if name.parts[0] == "workerlab"}
-    assert package == set(in_checkout())
+    assert package == set(files_of_checkout())
 
 
-def test_the_sdist_holds_what_a_wheel_is_built_from(built: Built) -> None:
+def test_the_sdist_contains_the_sources_of_the_wheel(built: Built) -> None:
     with tarfile.open(built.sdist) as archive:
         names = [PurePosixPath(name) for name in archive.getnames()]
     assert {name.parts[1] for name in names} == {
@@ -52,10 +52,10 @@ def test_the_sdist_holds_what_a_wheel_is_built_from(built: Built) -> None:
     }
 
 
-def test_the_metadata(built: Built) -> None:
+def test_the_metadata_has_a_licence_and_a_readme_with_absolute_links(built: Built) -> None:
     metadata = built.metadata()
     assert metadata["License-Expression"] == "MIT"
-    assert f"{DIST_INFO}/licenses/LICENSE" in built.in_wheel()
+    assert f"{DIST_INFO}/licenses/LICENSE" in built.names_in_wheel()
     readme = str(metadata.get_payload())
     assert readme.startswith("# workerlab")
     assert "](docs/" not in readme
@@ -63,7 +63,7 @@ def test_the_metadata(built: Built) -> None:
     assert f"/raw/v{__version__}/docs/pictures/" in readme
 
 
-def test_every_file_names_this_version_and_address() -> None:
+def test_other_files_name_the_current_version_and_repository() -> None:
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
     citation = (ROOT / "CITATION.cff").read_text()
     assert f'\nrepository-code: "{urls["Repository"]}"\n' in citation
@@ -73,33 +73,34 @@ def test_every_file_names_this_version_and_address() -> None:
 
 
 def test_every_pinned_version_runs_on_the_oldest_python() -> None:
-    """Else no environment can be made on Debian 12, whose Python is 3.11.2."""
+    """Debian 12 has Python 3.11.2."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     oldest = f"{project['requires-python'].removeprefix('>=')}.0"
-    words = ("--quiet", "--no-deps", "--no-build", "--python-version", oldest)
-    uv("pip", "compile", *words, "--output-file", os.devnull, ROOT / "constraints.txt")
+    options = ("--quiet", "--no-deps", "--no-build", "--python-version", oldest)
+    uv("pip", "compile", *options, "--output-file", os.devnull, ROOT / "constraints.txt")
 
 
-def test_it_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
-    home, place = tmp_path / "home", tmp_path / "empty"
+def test_the_commands_work_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
+    home, cwd = tmp_path / "home", tmp_path / "empty"
     home.mkdir()
-    place.mkdir()
-    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
-    env = {**kept, "HOME": str(home), "NO_COLOR": "1"}
+    cwd.mkdir()
+    env = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    env |= {"HOME": str(home), "NO_COLOR": "1"}
     program = installed / "bin" / "workerlab"
-    done = run(program, "--version", cwd=place, env=env)
-    assert (done.returncode, done.stdout) == (0, f"workerlab {__version__}\n"), done.stderr
-    done = run(program, "sweep", "sync", "2", "--sleep", "0.1", cwd=place, env=env)
-    assert done.returncode == 0, done.stderr
-    assert "sync: 4 slots" in done.stdout
-    assert [path.name for path in place.iterdir()] == ["results"]
-    done = run(program, "report", "results", cwd=place, env=env)
-    assert (done.returncode, "sync: 4 slots" in done.stdout) == (0, True), done.stderr
-    (place / "gunicorn.conf.py").write_text("threads = 4\n")
-    done = run(program, "settings", "--config", "gunicorn.conf.py", cwd=place, env=env)
-    assert (done.returncode, "threads" in done.stdout) == (0, True), done.stderr
-    words = [program, "live", "--no-browser"]
-    with subprocess.Popen(words, cwd=place, env=env, stderr=subprocess.PIPE, text=True) as live:
+
+    def output(*arguments: str) -> str:
+        done = run(program, *arguments, cwd=cwd, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert output("--version") == f"workerlab {__version__}\n"
+    assert "sync: 4 slots" in output("sweep", "sync", "2", "--sleep", "0.1")
+    assert [path.name for path in cwd.iterdir()] == ["results"]
+    assert "sync: 4 slots" in output("report", "results")
+    (cwd / "gunicorn.conf.py").write_text("threads = 4\n")
+    assert "threads" in output("settings", "--config", "gunicorn.conf.py")
+    argv = [program, "live", "--no-browser"]
+    with subprocess.Popen(argv, cwd=cwd, env=env, stderr=subprocess.PIPE, text=True) as live:
         assert live.stderr is not None
         try:
             address = next(line.split()[-1] for line in live.stderr if "http://" in line)
@@ -107,7 +108,7 @@ def test_it_works_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
         finally:
             live.send_signal(signal.SIGTERM)
             live.stderr.read()
-    assert live.returncode == 128 + signal.SIGTERM or live.returncode == 0
+    assert live.returncode in (128 + signal.SIGTERM, 0)
 
 
 COMPLETE = """\
@@ -133,9 +134,9 @@ def test_bash_completes_commands_and_options(installed: Path) -> None:
     assert "markdown" in completions("report", "--format", "")
 
 
-def test_every_shell_knows_every_command(installed: Path) -> None:
-    for place in SHARED:
-        text = (installed / place).read_text()
+def test_all_completions_and_the_man_page_list_all_commands(installed: Path) -> None:
+    for path in SHARED:
+        text = (installed / path).read_text()
         assert {name for name in COMMANDS if name not in text} == set()
         assert re.search(r"worker(-|\\-)connections", text)
 

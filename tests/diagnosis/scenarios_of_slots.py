@@ -1,4 +1,5 @@
-"""Scenarios of slots and loops: how many are served at once, and how they are dealt."""
+"""Scenarios of slots and event loops: how many requests are served at once, and how connections
+are distributed over workers."""
 
 from __future__ import annotations
 
@@ -21,20 +22,22 @@ from tests.diagnosis.truth import (
 )
 
 
-def levels() -> Iterable[Scenario]:
-    """Below, at and above what the slots serve."""
+def load_levels() -> Iterable[Scenario]:
+    """Below, at and above the number of slots."""
     why = "4 slots, each held while a request sleeps: 2 connections leave 2 free, 4 fill them if"
     why += " distributed evenly, and of 16 connections 12 wait"
     for name, settings in FOUR.items():
-        # These accept more than they serve, and chance decides which worker's requests wait
-        chance = name in ("gthread", "eventlet", "tornado")
-        at = also(NEAR, may="UnevenDealing WaitingForSlots") if chance else AT
-        dealt = "WaitingForSlots UnevenDealing"
-        below = truth("below capacity", may=f"NothingWaits {dealt}") if chance else BELOW
-        above = truth("saturated|at capacity", "WaitingForSlots|UnevenDealing",
-                      f"AllSlotsBusy {dealt}")  # fmt: skip
-        cells = {"2": below, "4": at, "16": above if chance else ABOVE}
-        if name == "tornado":  # a WSGI app is called on tornado's loop, which is blocked
+        cells = {"2": BELOW, "4": AT, "16": ABOVE}
+        # These accept more connections than they serve, so that their distribution is random
+        if name in ("gthread", "eventlet", "tornado"):
+            uneven = "WaitingForSlots UnevenDealing"
+            cells = {
+                "2": truth("below capacity", may=f"NothingWaits {uneven}"),
+                "4": also(NEAR, may=uneven),
+                "16": truth("saturated|at capacity", "WaitingForSlots|UnevenDealing",
+                            f"AllSlotsBusy {uneven}"),
+            }  # fmt: skip
+        if name == "tornado":  # a WSGI app blocks tornado's loop
             cells = {level: also(expected, may="BlockedLoop") for level, expected in cells.items()}
         line = f"{name} 2,4,16 {settings}"
         yield sweep(
@@ -43,7 +46,7 @@ def levels() -> Iterable[Scenario]:
         yield sweep(f"{name}-computes-some", why, f"{line} --tool fast", cells, cpu_ms=5)
 
 
-def awaiting() -> Iterable[Scenario]:
+def async_apps() -> Iterable[Scenario]:
     why = "no slots, and requests wait only for a timer: each takes 100 ms"
     for name in ASYNC:
         line = f"{name} 2,8,32 --workers 2 --tool fast"
@@ -55,39 +58,37 @@ def awaiting() -> Iterable[Scenario]:
         yield sweep(f"{name}-awaits-computes-some", why_some, line, cells, cpu_ms=2)
 
 
-def overflow() -> Iterable[Scenario]:
-    # A client whose last packet of the handshake is dropped sends its request seconds later; a sync
-    # worker that has accepted it by then waits for it, at most for its --timeout: it ends with 500
+def accept_queues() -> Iterable[Scenario]:
+    # If the last packet of a handshake is dropped, the client sends its request seconds later; a
+    # sync worker that has accepted the connection waits at most for its --timeout, then sends 500
     full = truth("saturated", "FullAcceptQueue",
                  "WaitingForSlots IdleWhileClientsWait AllSlotsBusy Failing")  # fmt: skip
     why = "4 slots and an accept queue of 4 + 1 hold 9 of 16 connections; the kernel drops the rest"
-    none = "an accept queue of 8 + 1 holds 8 connections, even before the first is accepted"
+    why_fits = "an accept queue of 8 + 1 holds 8 connections, even before the first is accepted"
     for name in ("sync", "gevent"):
         for tool in ("fast", "ab"):
             line = f"{name} 16 {FOUR[name]} --backlog 4 --tool {tool}"
             yield sweep(f"{name}-overflows-{tool}", why, line, {"16": full}, sleep_ms=200)
         line = f"{name} 8 {FOUR[name]} --backlog 8 --tool fast"
         cells = {"8": ABOVE}
-        yield sweep(f"{name}-queue-fits", none, line, cells, sleep_ms=200, short=name == "sync")
+        yield sweep(f"{name}-queue-fits", why_fits, line, cells, sleep_ms=200, short=name == "sync")
 
 
-def dealing() -> Iterable[Scenario]:
+def distributed_connections() -> Iterable[Scenario]:
     why = "the app limits how many of 8 connections each worker accepts; each has 4 threads"
     settings = "--workers 2 --threads 4 --tool fast"
-    # Slots idle while requests wait. Whether more connections would fill them, one level cannot say
-    apart = truth(
+    # Slots idle while requests wait, but one level cannot show whether more connections would help
+    uneven = truth(
         "below capacity|saturated|inconclusive", "UnevenDealing", "WaitingForSlots NothingWaits"
     )
-    even = AT
     for quotas in ("8,0", "7,1", "6,2", "4,4"):
-        chosen = even if quotas == "4,4" else apart
+        cells = {"8": AT if quotas == "4,4" else uneven}
         label = quotas.replace(",", "-")
         line = f"gthread 8 {settings} --keepalive on"
-        yield sweep(f"gthread-dealt-{label}", why, line, {"8": chosen},
+        yield sweep(f"gthread-dealt-{label}", why, line, cells,
                     sleep_ms=100, quotas=quotas, short=quotas in ("6,2", "4,4"))  # fmt: skip
-    for quotas in ("6,2", "4,4"):
+    for quotas, cell in (("6,2", uneven), ("4,4", AT)):
         label = quotas.replace(",", "-")
-        cell = even if quotas == "4,4" else apart
         yield sweep(f"gthread-dealt-{label}-closed", f"{why}; a new connection per request",
                     f"gthread 8 {settings}", {"8": cell}, sleep_ms=100, quotas=quotas)  # fmt: skip
     for name in ASYNC:
@@ -119,7 +120,7 @@ BLOCKS = {
 }  # fmt: skip
 
 
-def loops() -> Iterable[Scenario]:
+def blocked_loops() -> Iterable[Scenario]:
     blocked = truth(
         "saturated|at capacity", "BlockedLoop", "WaitingForSlots UnevenDealing AllSlotsBusy"
     )
@@ -128,7 +129,7 @@ def loops() -> Iterable[Scenario]:
     for name in (*LOOPS, "tornado"):
         kind = "asgi" if name in ASYNC else "wsgi" if name in LOOPS else "tornado"
         for case, (query, why) in BLOCKS.items():
-            # Rarely blocked, 8 connections are about where it levels off: more of them show it
+            # Rarely blocked, throughput levels off at about 8 connections: 32 show it
             levels = "8,32" if case == "rarely" else "8"
             argv = (name, levels, "--workers", "2", "--tool", "fast",
                     "--app", f"held_{kind}:app", "--path", f"/?{query}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Scenarios of what else holds a server up, and what does not; of load tools, rates and trials."""
+"""Scenarios of other limits and faults of servers, of load tools, rates and trials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.diagnosis.truth import ABOVE, AT, BELOW, CORES, FOUR, Scenario, also, sweep, truth
 
 
-def computing() -> Iterable[Scenario]:
+def cpu_bound() -> Iterable[Scenario]:
     saturated = truth("saturated|at capacity", "BusyWorkers", "WaitingForSlots AllSlotsBusy")
     why = "20 ms of CPU and no waiting: a worker computes on one core at a time"
     if CORES > 1:
@@ -32,9 +32,8 @@ def computing() -> Iterable[Scenario]:
         yield sweep(f"{name}-computes-on-more", why, line, cells, sleep_ms=0, cpu_ms=20)
 
 
-def sharing() -> Iterable[Scenario]:
+def shared_resources() -> Iterable[Scenario]:
     shared = truth("saturated|at capacity", "Shared", "WaitingForSlots AllSlotsBusy")
-    alone = BELOW
     kinds = {
         "lock": "a lock that each request holds for 30 of its 50 ms: 33 requests/s per worker,"
         " however many slots it has",
@@ -43,18 +42,18 @@ def sharing() -> Iterable[Scenario]:
     }
     for case, why in kinds.items():
         line = "gthread 1,8 --workers 1 --threads 8 --tool fast"
-        yield sweep(f"gthread-{case}", why, line, {"1": alone, "8": shared}, case=case,
+        yield sweep(f"gthread-{case}", why, line, {"1": BELOW, "8": shared}, case=case,
                     short=case == "lock")  # fmt: skip
     yield sweep("sync-machine-lock", "a lock shared by all workers that each request holds for 30"
                 " of its 50 ms: 33 requests/s, however many slots there are",
                 f"sync 1,8 {FOUR['sync']} --tool fast",
-                {"1": alone, "8": shared}, case="machine-lock")  # fmt: skip
+                {"1": BELOW, "8": shared}, case="machine-lock")  # fmt: skip
     for name, case in (("asgi", "pool"), ("uvicorn", "lock"), ("gevent", "pool")):
         line = f"{name} 1,8 --workers 1 --tool fast"
-        yield sweep(f"{name}-{case}", kinds[case], line, {"1": alone, "8": shared}, case=case)
+        yield sweep(f"{name}-{case}", kinds[case], line, {"1": BELOW, "8": shared}, case=case)
 
 
-def troubles() -> Iterable[Scenario]:
+def faults() -> Iterable[Scenario]:
     yield sweep("sync-boots-slowly", "takes 4 s to boot, then behaves like any other server",
                 f"sync 2,16 {FOUR['sync']}", {"2": BELOW, "16": ABOVE},
                 case="slow-boot", sleep_ms=100)  # fmt: skip
@@ -99,7 +98,7 @@ def troubles() -> Iterable[Scenario]:
                 {"8": replace(first, verdicts=("below capacity",))}, case="slow-first")  # fmt: skip
 
 
-def chance() -> Iterable[Scenario]:
+def random_sleeps() -> Iterable[Scenario]:
     why = "sleeps of random length: how long a slot is held varies, the number of slots does not"
     for case in ("exponential", "bimodal", "heavy"):
         line = f"sync 2,16 {FOUR['sync']} --tool fast"
@@ -126,7 +125,7 @@ def open_loads() -> Iterable[Scenario]:
         for label, rates in {"below": ("20", "36"), "above": ("42", "60")}.items():
             truths = (quiet, near) if label == "below" else (over, over)
             cells = {"4": AT, **dict(zip(rates, truths, strict=True))}
-            # At rates that leave slots free, responses take as long as those of the closed loop
+            # At rates below capacity, responses take as long as in the closed load
             yield Scenario(f"{name}-open-{label}", why,
                            (name, "4", *FOUR[name].split(), "--tool", "fast", "--sleep", "0.1",
                             "--rate", ",".join(rates)), cells,
@@ -139,18 +138,18 @@ def open_loads() -> Iterable[Scenario]:
                 case="pool")  # fmt: skip
 
 
-def same() -> Iterable[Scenario]:
+def identical_servers() -> Iterable[Scenario]:
     cells = {"2": BELOW, "16": ABOVE}
     yield sweep("sync-trials", "four identical fresh servers",
                 f"sync 2,16 {FOUR['sync']} --trials 4", cells, sleep_ms=100,
                 identical=True)  # fmt: skip
     yield sweep("sync-two-tools", "two load tools that send the same load",
-                f"sync 2,16 {FOUR['sync']} --tool ab,fast", {"2": BELOW, "16": ABOVE},
+                f"sync 2,16 {FOUR['sync']} --tool ab,fast", cells,
                 sleep_ms=100, identical=True)  # fmt: skip
-    chance = "AllSlotsBusy WaitingForSlots UnevenDealing"
+    random_findings = "AllSlotsBusy WaitingForSlots UnevenDealing"
     cells = {
-        "4": truth("below capacity|at capacity", may=f"NothingWaits {chance}"),
-        "16": truth("saturated|at capacity", "WaitingForSlots|UnevenDealing", chance),
+        "4": truth("below capacity|at capacity", may=f"NothingWaits {random_findings}"),
+        "16": truth("saturated|at capacity", "WaitingForSlots|UnevenDealing", random_findings),
     }
     yield sweep("gthread-trials", "kept-alive connections, distributed anew on each of 3 servers",
                 "gthread 4,16 --workers 2 --threads 2 --tool fast --keepalive on --trials 3",

@@ -1,5 +1,5 @@
-"""`python -m tests.diagnosis.alone WORD...`: run a program in a network of its own; exit 3 where
-that is not allowed."""
+"""`python -m tests.diagnosis.own_network COMMAND...`: run a command in its own network namespace;
+exit with 3 if that is not allowed."""
 
 from __future__ import annotations
 
