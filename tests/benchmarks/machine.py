@@ -1,4 +1,4 @@
-"""What the benchmarks have in common: CPU in use, and the throughput of a server by wrk."""
+"""Shared by the benchmarks: CPU use, and a server's throughput according to wrk."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import psutil
 
 
 def busy_s() -> float:
-    """CPU seconds that this machine has spent on anything."""
+    """CPU seconds used on this machine since boot."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 
 
 def used_s(process: psutil.Process) -> float:
-    """CPU seconds of a process and all below it."""
-    family = [process, *process.children(recursive=True)]
-    return sum(sum(member.cpu_times()[:2]) for member in family)
+    """CPU seconds of a process and its descendants."""
+    processes = [process, *process.children(recursive=True)]
+    return sum(sum(member.cpu_times()[:2]) for member in processes)
 
 
 def wrk_rps(url: str, seconds: int = 1, connection: str = "close") -> float:

@@ -1,4 +1,4 @@
-"""An nginx of one process that answers from its own memory, for the benchmark of the generators."""
+"""A single-process nginx with fixed answers, for the benchmark of the generators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workerlab.server.services import free_port
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 CONFIG = """
 daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log stderr;
 events {{ worker_connections 1024; }}
@@ -30,26 +30,26 @@ http {{
 
 
 @contextmanager
-def nginx(answer: str, place: Path, core: int | None) -> Iterator[str]:
-    """Its address. `answer`: the body of each response, in nginx's syntax; `core`: its own."""
+def nginx(answer: str, directory: Path, core: int | None) -> Iterator[str]:
+    """Yields its URL. `answer`: the body of each response, in nginx's syntax; `core`: to run on."""
     port = free_port()
-    (place / "nginx.conf").write_text(CONFIG.format(port=port, answer=answer))
-    argv = [shutil.which("nginx") or "nginx", "-p", str(place), "-c", "nginx.conf"]
-    with (place / "stderr").open("w") as err:
-        child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=err)
+    (directory / "nginx.conf").write_text(CONFIG.format(port=port, answer=answer))
+    argv = [shutil.which("nginx") or "nginx", "-p", str(directory), "-c", "nginx.conf"]
+    with (directory / "stderr").open("w") as err:
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=err)
     try:
         if core is not None:
-            os.sched_setaffinity(child.pid, {core})
-        _await(child, port, place / "stderr")
+            os.sched_setaffinity(process.pid, {core})
+        _wait_until_listening(process, port, directory / "stderr")
         yield f"http://127.0.0.1:{port}/"
     finally:
-        child.terminate()
-        child.wait()
+        process.terminate()
+        process.wait()
 
 
-def _await(child: subprocess.Popen[bytes], port: int, stderr: Path) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until and child.poll() is None:
+def _wait_until_listening(process: subprocess.Popen[bytes], port: int, stderr: Path) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline_s and process.poll() is None:
         with socket.socket() as client:
             if client.connect_ex(("127.0.0.1", port)) == 0:
                 return

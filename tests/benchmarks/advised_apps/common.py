@@ -1,4 +1,4 @@
-"""What the apps share: answers, and work of a known size."""
+"""Shared by the apps: responses, and a computation of a known length."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -10,17 +10,17 @@ HEADERS = [("Content-Type", "text/plain"), ("Content-Length", str(len(BODY)))]
 
 
 def compute(seconds: float) -> None:
-    """For so long on this thread's own clock, whatever others do."""
+    """Use that much CPU time of this thread."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         sum(range(300))
 
 
-def app_that(works: Callable[[], object]) -> App:
-    """A WSGI app that calls this function in each request."""
+def app_that(work: Callable[[], object]) -> App:
+    """A WSGI app that calls `work` in each request."""
 
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        works()
+        work()
         start_response("200 OK", HEADERS)
         return [BODY]
 

@@ -1,4 +1,4 @@
-"""A page of Django, with a query on SQLite and a template; 10 ms of waiting in between."""
+"""A Django page: a query of SQLite, a wait of 10 ms, and a template."""
 
 import tempfile
 import time
@@ -12,14 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.urls import path
 
+DATABASE = str(Path(tempfile.gettempdir()) / "workerlab-django.sqlite3")
 settings.configure(
     ALLOWED_HOSTS=["127.0.0.1"],
-    DATABASES={
-        "default": {
-            "ENGINE": "django.db.backends.sqlite3",
-            "NAME": str(Path(tempfile.gettempdir()) / "workerlab-django.sqlite3"),
-        }
-    },
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DATABASE}},
     ROOT_URLCONF=__name__,
     SECRET_KEY="of a benchmark",
     TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates"}],

@@ -1,4 +1,4 @@
-"""Awaits 30 ms, and sleeps for 20 in three of ten requests without awaiting."""
+"""Awaits 30 ms, and blocks for 20 ms in three of ten requests."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ async def app(scope: dict[str, Any], receive: Any, send: Send) -> None:
         return
     await asyncio.sleep(0.03)
     if RANDOM.random() < 0.3:
-        time.sleep(0.02)  # blocks
+        time.sleep(0.02)
     headers = [(b"content-length", str(len(BODY)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": BODY})

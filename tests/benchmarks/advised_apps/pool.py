@@ -1,4 +1,4 @@
-"""Waits 50 ms for a database that takes four requests at a time, from all workers together."""
+"""Waits 50 ms for a database that serves four requests at a time, over all workers."""
 
 import fcntl
 import os
@@ -7,13 +7,11 @@ import time
 
 from common import app_that
 
-PLACES = [
-    os.path.join(tempfile.gettempdir(), f"workerlab-pool-{os.getuid()}-{i}") for i in range(4)
-]
+LOCKS = [os.path.join(tempfile.gettempdir(), f"workerlab-pool-{os.getuid()}-{i}") for i in range(4)]
 
 
 def take(handles: list[int]) -> None:
-    """Wait until one of them is free, and hold it."""
+    """Wait until one of the files is unlocked, and lock it."""
     while True:
         for handle in handles:
             try:
@@ -25,7 +23,7 @@ def take(handles: list[int]) -> None:
 
 
 def query() -> None:
-    handles = [os.open(place, os.O_CREAT | os.O_RDWR, 0o600) for place in PLACES]
+    handles = [os.open(path, os.O_CREAT | os.O_RDWR, 0o600) for path in LOCKS]
     try:
         take(handles)
         time.sleep(0.05)

@@ -12,9 +12,9 @@ def wait_and_compute() -> None:
     time.sleep(0.03)
 
 
-waits = app_that(lambda: time.sleep(0.05))  # a database that answers
+waits = app_that(lambda: time.sleep(0.05))
 computes = app_that(lambda: compute(0.02))
 mixed = app_that(wait_and_compute)
 heavy_tail = app_that(lambda: time.sleep(1.0 if random.random() < 0.03 else 0.03))
-# Some 15 ms in a library
+# About 15 ms in a library
 releases_gil = app_that(lambda: hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 30_000))

@@ -1,15 +1,17 @@
-"""WSGI apps whose truth holds by construction; CASE says which one this is.
+"""WSGI apps with known behaviour, selected by CASE:
 
 steady       sleeps SLEEP_MS, computes CPU_MS
 exponential, bimodal, heavy     the same with random sleeps
-lock, pool   three fifths of the sleep under a lock; all of it in a pool of 2
-gil          two fifths of the sleep while it holds the interpreter's lock
-drift, leak  each request of a worker sleeps longer than the one before; computes longer
-slow-first   a pool of connections that grows when needed: a new one takes a second
+lock, pool   holds a lock for three fifths of the sleep; a place in a pool of 2 for all of it
+machine-lock as lock, with one lock for all workers
+gil          holds the GIL for two fifths of the sleep
+drift, leak  each request of a worker sleeps, or computes, longer than the previous one
+slow-first   a pool of connections that grows on demand: opening one takes a second
 slow-boot    a worker takes 4 s to boot
-dies         a worker ends after its 50th request
-sheds        503 at once where 2 requests of the worker are served already
-fails        500 in each fifth request that is not alone in its worker
+dies         a worker exits after its 50th request
+sheds        503 at once if the worker is serving 2 other requests
+fails        500 for each fifth request that is not alone in its worker
+errors       500 for 1 in 20 requests, at random
 """
 
 from __future__ import annotations
@@ -24,25 +26,25 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import dealing
+import accept_quota
 from work import CASE, CPU_S, QUOTAS, SLEEP_S, burn, hold_gil, random_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-OPEN_S = 1.0  # of a connection in the pool that grows
-LASTS = 50  # requests
+OPEN_S = 1.0  # to open a connection
+MAX_REQUESTS = 50  # of a worker in "dies"
 
 LOCK, POOL, SHED = threading.Lock(), threading.BoundedSemaphore(2), threading.BoundedSemaphore(2)
 ALONE = threading.Lock()
 COUNTER = itertools.count(1)
-IDLE: list[object] = []  # connections of the pool that grows
+IDLE: list[object] = []  # connections of the growing pool
 
 
 @contextmanager
 def pooled_connection() -> Iterator[None]:
-    """Of the pool that grows."""
+    """A connection of the growing pool."""
     try:
         connection = IDLE.pop()
     except IndexError:
@@ -110,7 +112,7 @@ def slow_first() -> str:
 
 def dies() -> str:
     time.sleep(SLEEP_S)
-    if next(COUNTER) == LASTS:
+    if next(COUNTER) == MAX_REQUESTS:
         os._exit(3)
     return "200 OK"
 
@@ -153,7 +155,7 @@ WORK = CASES.get(CASE, steady)
 if CASE == "slow-boot":
     time.sleep(4.0)
 if QUOTAS:
-    dealing.deal(QUOTAS)
+    accept_quota.limit_accepts(QUOTAS)
 
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

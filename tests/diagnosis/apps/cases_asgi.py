@@ -1,8 +1,8 @@
-"""ASGI apps whose truth holds by construction; CASE says which one this is, as in `cases`.
+"""ASGI apps with known behaviour, selected by CASE as in `cases`:
 
 steady       awaits SLEEP_MS, computes CPU_MS
-lock, pool   three fifths of the sleep under a lock; all of it in a pool of 2
-blocks       sleeps without `await`: nothing else runs in the worker
+lock, pool   holds a lock for three fifths of the sleep; a place in a pool of 2 for all of it
+blocks       sleeps without `await`, which blocks the worker's event loop
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-import dealing
+import accept_quota
 from work import CASE, CPU_S, QUOTAS, SLEEP_S, burn, random_s
 
 Message = MutableMapping[str, Any]
@@ -43,7 +43,7 @@ CASES: dict[str, Callable[[], Awaitable[None]]] = {"lock": lock, "pool": pool, "
 WORK = CASES.get(CASE, steady)
 
 if QUOTAS:
-    dealing.deal(QUOTAS)
+    accept_quota.limit_accepts(QUOTAS)
 
 
 async def app(

@@ -1,9 +1,9 @@
-"""What holds up an event loop, each on a line that a comment marks:
+"""Calls that block an event loop, each on a line with a `# line:` comment:
 
     /?what=NAME&ms=30&wait=50&each=1
 
-`wait` gives way to other requests; then, in each `each`-th request, NAME for about `ms`. It runs in
-a server's own interpreter: stdlib only."""
+A request first yields to others for `wait` ms; then every `each`-th one calls NAME, which takes
+about `ms`. Uses only the standard library, because it runs in a server's own interpreter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
-from time import sleep  # gevent patches the module after a preloaded app has copied this
+from time import sleep  # a preloaded app copies this before gevent patches the module
 from urllib.parse import parse_qsl
 
 BODY = b"done\n"
@@ -31,12 +31,12 @@ def copied(ms: float) -> None:
 
 
 def usleeps(ms: float) -> None:
-    """In C, where nothing patches it."""
+    """Sleeps in C, which gevent and eventlet do not patch."""
     LIBC.usleep(int(ms * 1000))  # line: usleeps
 
 
 def asks(ms: float) -> None:
-    """As a client does whose server takes long."""
+    """Waits like a client of a slow server."""
     ours, theirs = socket.socketpair()
     ours.settimeout(ms / 1000)
     with ours, theirs, ours.makefile("rb") as answer:
@@ -53,13 +53,13 @@ def computes(ms: float) -> None:
 
 
 def backtracks(ms: float) -> None:
-    """Holds the GIL all the time."""
+    """Holds the GIL throughout."""
     length = 16 + int(max(1.0, ms / 2)).bit_length()
     re.match(r"(?:a+)+b", "a" * length)  # line: backtracks
 
 
 def adds(ms: float) -> None:
-    """Likewise."""
+    """Holds the GIL throughout."""
     sum(range(int(40_000 * ms)))  # line: adds
 
 
@@ -77,7 +77,7 @@ WHAT: dict[str, Callable[[float], None]] = {function.__name__: function for func
 
 
 def work_of(query: str) -> tuple[float, Callable[[float], None], float]:
-    """(seconds to wait, what to do then, for how many ms)."""
+    """(seconds to wait, the function to call then, its duration in ms)."""
     values = dict(parse_qsl(query))
     due = next(counter) % int(values.get("each", 1)) == 0
     what = WHAT[values.get("what", "nothing")] if due else nothing

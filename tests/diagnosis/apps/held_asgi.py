@@ -1,5 +1,5 @@
-"""An ASGI app whose loop is held up as the query says: see `held`. With `thread=1` a thread of its
-own does it, and the loop is free."""
+"""An ASGI app that blocks its event loop as the query requests: see `held`. With `thread=1` another
+thread makes the call, and the loop stays free."""
 
 from __future__ import annotations
 

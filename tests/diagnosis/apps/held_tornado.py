@@ -1,4 +1,4 @@
-"""tornado's own application, whose loop is held up as the query says: see `held`."""
+"""A tornado application that blocks its event loop as the query requests: see `held`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A WSGI app whose loop is held up as the query says: see `held`."""
+"""A WSGI app that blocks its event loop as the query requests: see `held`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
     wait_s, what, ms = work_of(environ["QUERY_STRING"])
-    time.sleep(wait_s)  # patched, where there is a loop
+    time.sleep(wait_s)  # patched in workers with an event loop
     what(ms)
     headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(BODY)))]
     start_response("200 OK", headers)
