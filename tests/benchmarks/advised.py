@@ -1,16 +1,15 @@
-"""Whether the file that `advise` recommends keeps its target: on apps of known behaviour, with
-launches and schedules that the search never saw.
+"""Does the file that `advise` recommends meet its target? On apps of known behaviour, with launches
+and schedules that the search did not use.
 
     python -m tests.benchmarks.advised [--apps waits,pool] [--launches 20] [--out DIR]
 
-For each app `workerlab advise` is run as a user would, with the default budget; then Gunicorn is
-started from the file it wrote, as it is but for the port, and loaded for 20 s at the target's rate,
-on a fresh server and a new schedule each time. A launch breaks the target by the same rule as the
-search counts (`workerlab.slo`, failures are slower than any limit; errors are counted over all
-launches). One in which other programs used a quarter of a core or more, and that broke the target,
-is void: it is repeated, and counted.
+For each app `workerlab advise` runs with the default budget; then Gunicorn is started from the file
+that it wrote, on another port, and loaded for 20 s at the target's rate, each time as a fresh
+server and with a new schedule. A launch breaks the target by the rule of the search
+(`workerlab.slo`; failures are slower than any limit; errors are counted over all launches). A
+launch that broke it is void, and repeated, if other programs used a quarter of a core or more.
 
-Apps that sleep may run side by side; for all others the machine should be quiet.
+Apps that sleep may run in parallel; all others need a quiet machine.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ from workerlab.server.services import free_port
 
 APPS = Path(__file__).parent / "advised_apps"
 SECONDS, MAX_VOIDS = 20.0, 10
-DISTURBING_CORES = 0.25  # that other programs used
-FIRST_SEED = 500_000  # of schedules that no search has
+DISTURBING_CORES = 0.25  # used by other programs
+FIRST_SEED = 500_000  # beyond those of the search
 
 
 class Case(NamedTuple):
-    """An app, its load and target, and further arguments of `advise`."""
+    """An app, its load and target, and other arguments of `advise`."""
 
     target: str
     rate: float
     slo: str
-    more: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
 
 
 CASES: Mapping[str, Case] = {
@@ -65,20 +64,19 @@ CASES: Mapping[str, Case] = {
     "releases_gil": Case("requests_that:releases_gil", 40, "p95<150ms"),
     "big": Case("big:app", 30, "p95<200ms", ("--memory", "1G")),
     "slow_boot": Case("slow_boot:app", 30, "p95<200ms"),
-    "django": Case(
-        "django_site:app", 30, "p95<150ms", ("--config", str(APPS / "django_gunicorn.py"))
-    ),
-}
+    "django": Case("django_site:app", 30, "p95<150ms",
+                   ("--config", str(APPS / "django_gunicorn.py"))),
+}  # fmt: skip
 
 
 def python_of(name: str, out: Path) -> str:
-    """Django has an environment of its own, as a user's app has."""
+    """Django has its own environment, like a user's app."""
     if name != "django":
         return sys.executable
-    place = out / "django-venv"
-    python = place / "bin" / "python"
+    directory = out / "django-venv"
+    python = directory / "bin" / "python"
     if not python.exists():
-        venv.create(place, with_pip=True)
+        venv.create(directory, with_pip=True)
         packages = ["gunicorn==25.3.0", "gevent", "packaging", "django"]
         subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
     return str(python)
@@ -89,22 +87,22 @@ def advise(name: str, case: Case, out: Path, budget: str) -> tuple[Path, int]:
     runs = out / "runs" / name
     argv = [sys.executable, "-m", "workerlab", "advise", "--app", case.target, "--chdir", str(APPS)]
     argv += ["--rate", f"{case.rate:g}", "--slo", case.slo, "--python", python_of(name, out)]
-    argv += ["--budget", budget, "--out", str(runs), *case.more]
+    argv += ["--budget", budget, "--out", str(runs), *case.arguments]
     with (out / f"{name}.txt").open("w") as log:
         code = subprocess.run(argv, stdout=log, stderr=log).returncode
     return max(runs.iterdir(), key=lambda path: path.stat().st_mtime), code
 
 
 def end(server: subprocess.Popen[bytes]) -> None:
-    """Without waiting for requests that are under way: an overload takes long to drain."""
+    """Do not wait for requests in flight: after an overload that would take long."""
     if server.poll() is None:
         master = psutil.Process(server.pid)
-        family = [master, *master.children(recursive=True)]
+        processes = [master, *master.children(recursive=True)]
         server.send_signal(signal.SIGQUIT)
         try:
             server.wait(3)
         except subprocess.TimeoutExpired:
-            for process in family:
+            for process in processes:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             server.wait()
@@ -112,24 +110,24 @@ def end(server: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def serving(python: str, file: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Gunicorn, from that file; its address."""
+    """Start Gunicorn from that file and yield its URL and process."""
     port = free_port()
-    argv = [python, "-m", "gunicorn", "-c", str(file), "--bind", f"127.0.0.1:{port}"]
-    argv += ["--no-control-socket"]
+    argv = [python, "-m", "gunicorn", "-c", str(file), "--no-control-socket"]
+    argv += ["--bind", f"127.0.0.1:{port}"]
     log = file.with_name("gunicorn.log").open("ab")
     server = subprocess.Popen(argv, stdout=log, stderr=log)
     try:
         url = f"http://127.0.0.1:{port}/"
-        until = time.monotonic() + 60
+        deadline_s = time.monotonic() + 60
         while True:
             try:
                 urllib.request.urlopen(url, timeout=10).read()
                 break
             except OSError:
-                if server.poll() is not None or time.monotonic() > until:
+                if server.poll() is not None or time.monotonic() > deadline_s:
                     raise SystemExit(f"{file} does not start: see {log.name}") from None
                 time.sleep(0.05)
-        time.sleep(1)  # the other workers
+        time.sleep(1)  # for the other workers
         yield url, psutil.Process(server.pid)
     finally:
         end(server)
@@ -139,21 +137,21 @@ def serving(python: str, file: Path) -> Iterator[tuple[str, psutil.Process]]:
 def launch(
     python: str, file: Path, case: Case, seed: int, workdir: Path, seconds: float = SECONDS
 ) -> dict[str, Any]:
-    """What a load on a fresh server shows of each term, and how many cores others used."""
+    """Load a fresh server; return the value of each term and the cores used by other programs."""
     fast = tool_named("fast")
     load = Load(
         *(256, 1, seconds, 2 * seconds),
         rate_rps=case.rate, timed=True, arrivals="poisson", schedule=seed,
     )  # fmt: skip
-    shutil.rmtree(workdir, ignore_errors=True)  # nothing of the launch before may be read
+    shutil.rmtree(workdir, ignore_errors=True)  # of the previous launch
     workdir.mkdir(parents=True)
     with serving(python, file) as (url, server):
         command = fast.command(load, url, str(workdir))
         for name, text in command.files.items():
             (workdir / name).write_text(text)
-        before_s, server_before_s, began_s = busy_s(), used_s(server), time.monotonic()
+        before_s, server_before_s, start_s = busy_s(), used_s(server), time.monotonic()
         done = subprocess.run(command.argv, capture_output=True, text=True, cwd=workdir)
-        lasted_s = time.monotonic() - began_s
+        duration_s = time.monotonic() - start_s
         others_s = busy_s() - before_s - (used_s(server) - server_before_s)
     files = {name: (workdir / name).read_text() for name in fast.OUTPUT_FILES}
     measured = fast.parse(Output(done.stdout, done.stderr, done.returncode, files))
@@ -172,7 +170,7 @@ def launch(
         "failed": failed,
         "requests": requests.total,
         "keeps": keeps,
-        "others_cores": max(0.0, others_s - (measured.cpu_s or 0.0)) / lasted_s,
+        "others_cores": max(0.0, others_s - (measured.cpu_s or 0.0)) / duration_s,
     }
 
 
@@ -181,7 +179,7 @@ def is_disturbed(result: Mapping[str, Any]) -> bool:
 
 
 def verify(name: str, case: Case, out: Path, file: Path, launches: int) -> dict[str, Any]:
-    """So many launches that are not void."""
+    """Repeat until there are `launches` valid ones, or too many void ones."""
     valid, void = list[dict[str, Any]](), list[dict[str, Any]]()
     for seed in count(FIRST_SEED + 1):
         if len(valid) == launches or len(void) == MAX_VOIDS:

@@ -1,18 +1,18 @@
-"""How often `workerlab compare` is right, on real servers.
+"""How often is `workerlab compare` right, on real servers?
 
     python -m tests.benchmarks.comparisons same --times 30 --burner
     python -m tests.benchmarks.comparisons resampled --times 1000
     python -m tests.benchmarks.comparisons losses --times 10
 
-same       two servers that do not differ: how often is anything called different? `--burner`: while
-           another program takes a core at random, for up to three seconds at a time
-resampled  the same of comparisons drawn with replacement from the launches that `same` has kept,
-           within what one run of it saw
-losses     5 ms of CPU more than 100, and 50 ms of waiting more than 1 s: how often is the median
-           response called different within five minutes? With a limit on it, as in a gate, so that
-           the comparison ends when that is known.
+same       two identical servers: how often is any metric called different? `--burner`: while
+           another program uses a core at random, for up to three seconds at a time
+resampled  the same for comparisons drawn with replacement from the launches of `same`, each from
+           those of one run
+losses     105 instead of 100 ms of CPU, and 1.05 instead of 1 s of waiting: how often is the median
+           response time called different within five minutes? With a limit on it, as in a gate, so
+           that the comparison ends as soon as it is decided.
 
-All three write a line per comparison, and a sum; the runs are kept below DIR (--out).
+`same` and `losses` print a line per comparison, all three a sum; the runs are kept in DIR (--out).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LOSSES = {
 
 
 def compare(words: Sequence[str], out: Path) -> list[Change]:
-    """What a new run says of each metric."""
+    """The changes of all metrics in a new run."""
     argv = [sys.executable, "-m", "workerlab", "compare", *words, "--out", str(out)]
     with (out / "log.txt").open("a") as log:
         subprocess.run(argv, stdout=log, stderr=log, check=False)
@@ -86,13 +86,12 @@ def losses(times: int, out: Path) -> None:
     for name, words in LOSSES.items():
         right = 0
         for number in range(1, times + 1):
-            began_s = time.monotonic()
+            start_s = time.monotonic()
             by_metric = {change.metric.name: change for change in compare(words, out)}
             median = by_metric["response_p50_s"]
             right += median.word == "different" and median.value > 1
-            took_s = time.monotonic() - began_s
             print(name, number, f"{median.n} pairs", f"{median.value:.3f}", median.low, median.high,
-                  median.word, f"{took_s:.0f} s", flush=True)  # fmt: skip
+                  median.word, f"{time.monotonic() - start_s:.0f} s", flush=True)  # fmt: skip
         print(f"{name}: found in {right} of {times}")
 
 
@@ -107,10 +106,10 @@ def launches_of(directory: Path) -> list[Launch]:
 
 
 def drawn(launches: Sequence[Launch], seed: int) -> list[Change]:
-    """A comparison of pairs drawn from these, until it is decided or the looks are over."""
-    source, pairs, results = random.Random(seed), list[Pair](), list[Change]()
+    """A comparison of pairs drawn from these launches, until it is decided or the last look."""
+    rng, pairs, results = random.Random(seed), list[Pair](), list[Change]()
     while len(pairs) < LOOKS[-1]:
-        pairs.append((source.choice(launches), source.choice(launches)))
+        pairs.append((rng.choice(launches), rng.choice(launches)))
         if len(pairs) in LOOKS:
             results = changes(pairs, AT_LEAST)
             if all_decided(results, DECIDING_METRICS):
@@ -119,7 +118,7 @@ def drawn(launches: Sequence[Launch], seed: int) -> list[Change]:
 
 
 def resampled(times: int, out: Path) -> None:
-    """Launches of one run were made beside each other; those of several runs would differ more."""
+    """Each comparison draws from one run: launches of different runs differ more."""
     runs = sorted(path.parent for path in out.glob("*/run.json"))
     pools = [pool for run in runs if len(pool := launches_of(run)) >= 2 * LOOKS[0]]
     if not pools:

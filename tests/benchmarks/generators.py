@@ -1,16 +1,15 @@
-"""What the load generators cost against each other: ratios of one run, paired and repeated.
+"""Throughput and CPU of pairs of load generators, as ratios of repeated measurements.
 
     python -m tests.benchmarks.generators [PAIRS] [--repeats 7] [--seconds 3] [--json FILE]
 
-The server has the machine's last core to itself: one that does nothing, or an nginx whose answers
-are all the same (but for the Date) or all differ (its $request_id). The generators share the first.
-A pair is driven in turn, the first of each repetition alternating, so that both meet the same
-machine, and each repetition gives one ratio: printed are the median and the quartiles of these, and
-the limits. Nothing fails: the spread shows a machine that others use, and so does the number of
-cores that were busy beside the generator.
+The server runs on the last core: one that does nothing, or an nginx whose answers are all the same
+(except the Date) or all different (its $request_id). The generators run on the first core, in
+turn, and the order alternates between repetitions. Each repetition gives one ratio; printed are the
+median and the quartiles of these, and the limits. A broken limit is no error: a wide spread, or
+many busy cores besides the generator's, indicate that other programs used the machine.
 
-The CPU of a generator is that of the whole program, exact from wait4: its start, 0.1 s of fast and
-nothing of wrk, counts against it.
+The CPU of a generator, from wait4, is that of the whole program, including its start: 0.1 s for
+fast, nearly nothing for wrk.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ SLACK_S = 60.0
 
 @dataclass(frozen=True)
 class Pair:
-    """`tool` against `reference` with so many connections. `limits`: (figure, at least or at most,
-    limit) of the ratio. `answer`: what nginx answers, "" for the server that does nothing. `rows`:
-    `tool` writes a row per request; `mix`: it sends so many different requests by turns."""
+    """`tool` against `reference`. `limits`: (figure, ">=" or "<=", limit) of the ratio. `answer`:
+    of nginx, or "" for the server that does nothing. `rows`: `tool` writes a row per request;
+    `mix`: the number of different requests that it sends in turn."""
 
     name: str
     tool: str
@@ -73,12 +72,12 @@ PAIRS = (
     Pair("locust", "fast", "locust-fast", 100, True, (("rps", ">=", 10.0),)),
     Pair("ab", "fast", "ab", 100, False, (("rps", ">=", 0.6),)),
 )  # fmt: skip
-AB_RPS = 8_000  # ab takes a number of requests: so many per second
+AB_RPS = 8_000  # ab takes a number of requests instead of a duration
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """Successes per second, CPU of the generator, cores that others used meanwhile."""
+    """Successes per second, CPU of the generator, cores used by all other programs."""
 
     rps: float
     cpu_per_request_s: float
@@ -86,7 +85,7 @@ class LoadResult:
 
 
 def drive(tool: str, pair: Pair, url: str, seconds: float, core: int) -> LoadResult:
-    """Runs a tool on `core` until it ends."""
+    """Run a tool on `core` until it ends."""
     load = Load(
         concurrency=pair.connections,
         requests=round(AB_RPS * seconds),
@@ -98,63 +97,57 @@ def drive(tool: str, pair: Pair, url: str, seconds: float, core: int) -> LoadRes
         summed=True,
         mix=tuple(Route(path=f"/{n}") for n in range(pair.mix if tool == pair.tool else 0)),
     )
-    with tempfile.TemporaryDirectory(prefix="generators-") as place:
-        command = _one_thread(tool_named(tool).command(load, url, place))
+    adapter = tool_named(tool)
+    with tempfile.TemporaryDirectory(prefix="generators-") as name:
+        directory = Path(name)
+        command = _one_thread(adapter.command(load, url, name))
         if pair.rows and tool == pair.tool:
-            rows = ("--rows", f"{place}/{tool_named(tool).OUTPUT_FILES[0]}")
+            rows = ("--rows", str(directory / adapter.OUTPUT_FILES[0]))
             command = Command((*command.argv, *rows), command.files)
         for name, text in command.files.items():
-            Path(place, name).write_text(text)
-        before_s, began_s = busy_s(), time.monotonic()
-        output, cpu_s = _run(command.argv, Path(place), core)
-        took_s, used_s = time.monotonic() - began_s, busy_s() - before_s
-        files = {
-            name: Path(place, name).read_text()
-            for name in tool_named(tool).OUTPUT_FILES
-            if Path(place, name).is_file()
-        }
-        measured = tool_named(tool).parse(Output(*output, files))
+            (directory / name).write_text(text)
+        before_s, start_s = busy_s(), time.monotonic()
+        output, cpu_s = _run(command.argv, directory, core)
+        duration_s, used_s = time.monotonic() - start_s, busy_s() - before_s
+        paths = [directory / name for name in adapter.OUTPUT_FILES]
+        files = {path.name: path.read_text() for path in paths if path.is_file()}
+        measured = adapter.parse(Output(*output, files))
     assert not measured.failed, (tool, measured.errors)
     assert measured.rps, tool
-    # What is busy beside the generator: the server and other programs
-    others_cores = max(0.0, (used_s - cpu_s) / took_s)
+    others_cores = max(0.0, (used_s - cpu_s) / duration_s)
     return LoadResult(measured.rps, cpu_s / measured.requests, others_cores)
 
 
 def _one_thread(command: Command) -> Command:
-    """wrk takes two above 64 connections by itself."""
+    """By default wrk uses two threads for more than 64 connections."""
     argv = list(command.argv)
     if argv[0] == "wrk":
         argv[argv.index("-t") + 1] = "1"
     return Command(tuple(argv), command.files)
 
 
-def _run(argv: Sequence[str], place: Path, core: int) -> tuple[tuple[str, str, int], float]:
+def _run(argv: Sequence[str], cwd: Path, core: int) -> tuple[tuple[str, str, int], float]:
     """((stdout, stderr, exit code), CPU seconds) of a program on one core."""
-    with (place / "stdout").open("w") as out, (place / "stderr").open("w") as err:
-        child = subprocess.Popen(
-            ["taskset", "-c", str(core), *argv], cwd=place, stdout=out, stderr=err
-        )
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-    texts = (place / "stdout").read_text(), (place / "stderr").read_text()
-    return (*texts, child.returncode), usage.ru_utime + usage.ru_stime
+    pinned = ["taskset", "-c", str(core), *argv]
+    with (cwd / "stdout").open("w") as out, (cwd / "stderr").open("w") as err:
+        process = subprocess.Popen(pinned, cwd=cwd, stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    texts = (cwd / "stdout").read_text(), (cwd / "stderr").read_text()
+    return (*texts, process.returncode), usage.ru_utime + usage.ru_stime
 
 
 @contextmanager
 def serving(pair: Pair, core: int | None) -> Iterator[str]:
-    """The address of the server of a pair."""
-    place = Path(tempfile.mkdtemp(prefix="generators-server-"))
-    try:
+    """The URL of the server of a pair."""
+    with tempfile.TemporaryDirectory(prefix="generators-server-") as name:
         if pair.answer:
-            with nginx(pair.answer, place, core) as url:
+            with nginx(pair.answer, Path(name), core) as url:
                 yield url
         else:
             null = Server("null", 1, 1, 4096, 0, null=NullServer(core=core))
-            with null_server(null, place) as server:
+            with null_server(null, Path(name)) as server:
                 yield server.url
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 Results = Sequence[tuple[LoadResult, LoadResult]]
@@ -169,7 +162,7 @@ def compare(pair: Pair, repeats: int, seconds: float) -> Results:
             order = (pair.tool, pair.reference) if number % 2 else (pair.reference, pair.tool)
             by_tool = {tool: drive(tool, pair, url, seconds, cores[0]) for tool in order}
             results.append((by_tool[pair.tool], by_tool[pair.reference]))
-        return results[1:]  # the first repetition warmed the machine up
+        return results[1:]  # without the warm-up
 
 
 def missing(pair: Pair) -> str | None:
@@ -178,8 +171,8 @@ def missing(pair: Pair) -> str | None:
         return "nginx is not installed"
     if tool.PROGRAM and not shutil.which(tool.PROGRAM):
         return f"{tool.PROGRAM} is not installed"
-    lacking = [name for name in tool.NEEDS if importlib.util.find_spec(name) is None]
-    return f"needs {' and '.join(lacking)}" if lacking else None
+    packages = [name for name in tool.NEEDS if importlib.util.find_spec(name) is None]
+    return f"needs {' and '.join(packages)}" if packages else None
 
 
 def show(pair: Pair, results: Results) -> None:
@@ -189,28 +182,25 @@ def show(pair: Pair, results: Results) -> None:
         ]
         low, middle, high = statistics.quantiles(ratios, n=4)
         kept = middle >= limit if sign == ">=" else middle <= limit
-        print(
-            f"{pair.name}: {pair.tool} / {pair.reference}, {pair.connections} connections"
-            f"{'' if pair.keepalive else ', one per request'}: {figure}"
-            f" {middle:.2f} ({low:.2f} to {high:.2f}), limit {sign} {limit:g}:"
-            f" {'kept' if kept else 'BROKEN'}",
-            flush=True,
-        )
+        print(f"{pair.name}: {pair.tool} / {pair.reference}, {pair.connections} connections"
+              f"{'' if pair.keepalive else ', one per request'}: {figure}"
+              f" {middle:.2f} ({low:.2f} to {high:.2f}), limit {sign} {limit:g}:"
+              f" {'kept' if kept else 'BROKEN'}", flush=True)  # fmt: skip
     for name, side in zip((pair.tool, pair.reference), zip(*results, strict=True), strict=True):
         rps = statistics.median(result.rps for result in side)
         cpu_s = statistics.median(result.cpu_per_request_s for result in side)
         others_cores = statistics.median(result.others_cores for result in side)
         print(f"    {name}: {rps:.0f} requests/s, {cpu_s * 1e6:.1f} us of CPU per request;"
-              f" beside it {others_cores:.2f} cores busy", flush=True)  # fmt: skip
+              f" others used {others_cores:.2f} cores", flush=True)  # fmt: skip
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    words.add_argument("pairs", nargs="?", default=",".join(pair.name for pair in PAIRS))
-    words.add_argument("--repeats", type=int, default=7)
-    words.add_argument("--seconds", type=float, default=3.0)
-    words.add_argument("--json", type=Path, help="keep the figures")
-    options = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("pairs", nargs="?", default=",".join(pair.name for pair in PAIRS))
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--json", type=Path, help="keep the figures")
+    options = parser.parse_args()
     table = {}
     for pair in PAIRS:
         if pair.name not in options.pairs.split(","):

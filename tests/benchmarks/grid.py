@@ -1,16 +1,15 @@
-"""Whether the search of `advise` missed a better candidate: all of them are launched at a rate that
-is 5 % above what the recommended one keeps the target at, measured again beside them.
+"""Did the search of `advise` miss a better candidate? All candidates are launched at 5 % above the
+highest rate of the recommended one, which is measured again first.
 
     python -m tests.benchmarks.grid [--apps waits,pool] [--out DIR]
 
-DIR is that of `advised`, whose runs it goes on from; where it has none of an app, `advise` is
-run first. A candidate that breaks the target in a launch of 5 s is out; one that keeps it is
-launched three times for 10 s, on other schedules; one that keeps it in all three is raised by 5 %
-at a time as long as three launches keep it. The one that goes furthest is measured afresh at its
-rate. What was recommended goes through the same first, for it may reach further than the search
-could show, and once more right after the one that went furthest: a machine is not as fast in each
-hour. Not launched are those that Little's law rules out: fewer slots than requests that wait at
-once.
+DIR is that of `advised`, whose runs are used; for an app without a run, `advise` runs first. A
+candidate that meets the target in a launch of 5 s is launched three times for 10 s, on other
+schedules; if it meets the target in all three, its rate is raised by 5 % until one of three
+launches does not. The candidate with the highest rate is measured once more at that rate. The
+recommended one is measured in the same way before all others, because it may reach more than the
+search could show, and again after the best one, because the speed of a machine varies over hours.
+Candidates that Little's law rules out, with fewer slots than waiting requests, are not launched.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from workerlab.experiments.advise.study import meets_target, study_of
 from workerlab.model.plan import Server
 from workerlab.server.worker_classes import configured_slots
 
-LOOK_S, SECONDS, LAUNCHES, MAX_VOIDS = 5.0, 10.0, 3, 5
+SHORT_S, SECONDS, LAUNCHES, MAX_VOIDS = 5.0, 10.0, 3, 5
 FIRST_SEED = 700_000
 
 
@@ -43,21 +42,21 @@ class Grid:
         self.case: Case = CASES[name]
         self.seeds = count(FIRST_SEED)
         self.launches = 0
-        self.undecided: list[str] = []  # candidates that other programs left nothing of
+        self.undecided: list[str] = []  # candidates with only void launches
 
     def search(self) -> Search:
-        place = self.out / "runs" / self.name
-        if not place.exists():
+        runs = self.out / "runs" / self.name
+        if not runs.exists():
             advise(self.name, self.case, self.out, "5m")
-        run = run_store.load(max(place.iterdir(), key=lambda path: path.stat().st_mtime))
+        run = run_store.load(max(runs.iterdir(), key=lambda path: path.stat().st_mtime))
         return search_of(study_of(run), run.plan)
 
     def keeps(self, server: Server, rps: float, launches: int, seconds: float = SECONDS) -> bool:
-        """In each of so many launches. One that broke it beside other programs is repeated; a
-        candidate with only such launches is undecided, and out."""
+        """Whether all launches meet the target. One that breaks it while other programs use the
+        cores is repeated; if there are too many of these, the candidate is undecided: False."""
         file = self.out / "grid" / self.name / "gunicorn.conf.py"
         file.parent.mkdir(parents=True, exist_ok=True)
-        own = Path(self.case.more[1]) if "--config" in self.case.more else None
+        own = Path(self.case.arguments[1]) if "--config" in self.case.arguments else None
         text = OwnFile(own.read_text(), str(own)) if own else OwnFile()
         file.write_text(conf_file(server, (), text))
         case = self.case._replace(rate=rps)
@@ -75,47 +74,45 @@ class Grid:
                     return False
         return True
 
-    def furthest(self, server: Server, rps: float) -> float:
-        """The highest rate, from `rps` on, at which all launches keep the target; 0: none."""
+    def highest_rate(self, server: Server, rps: float) -> float:
+        """The highest rate, from `rps` upwards, at which all launches meet the target, or 0."""
         highest = 0.0
-        if not self.keeps(server, rps, 1, LOOK_S):
+        if not self.keeps(server, rps, 1, SHORT_S):
             return highest
         while self.keeps(server, rps, LAUNCHES):
             highest, rps = rps, rounded(rps * BETTER_RATIO)
         return highest
 
-    def again(self, server: Server, rps: float) -> float:
-        """The highest rate of one that was seen to keep the target up to about `rps`."""
-        highest = self.furthest(server, rounded(rps * BETTER_RATIO))
+    def remeasured_rate(self, server: Server, rps: float) -> float:
+        """The highest rate of a candidate that met the target up to about `rps`."""
+        highest = self.highest_rate(server, rounded(rps * BETTER_RATIO))
         while not highest and not self.keeps(server, rps, LAUNCHES):
             rps = rounded(rps / BETTER_RATIO)
         return highest or rps
 
-    def afresh(
-        self, reaches: Mapping[str, float], servers: Mapping[str, Server]
-    ) -> tuple[str, float]:
-        """Who goes furthest, and how far: measured once more, since the highest of many is so by
-        luck, too; at 5 % less, or the next one, where it does not hold."""
-        left = dict(reaches)
+    def best(self, rates: Mapping[str, float], servers: Mapping[str, Server]) -> tuple[str, float]:
+        """The best candidate and its rate. It is measured once more, because the highest of many
+        rates is partly luck; if it fails, its rate is reduced by 5 %."""
+        remaining = dict(rates)
         while True:
-            best = max(left, key=lambda key: left[key])
-            if self.keeps(servers[best], left[best], LAUNCHES):
-                return best, left[best]
-            left[best] = rounded(left[best] / BETTER_RATIO)
+            best = max(remaining, key=lambda key: remaining[key])
+            if self.keeps(servers[best], remaining[best], LAUNCHES):
+                return best, remaining[best]
+            remaining[best] = rounded(remaining[best] / BETTER_RATIO)
 
 
 def kept_by(search: Search, server: Server) -> float | None:
-    """The highest rate at which all launches of the search kept the target, below any at which one
-    broke it: by the same rule as here, and not by what the next launch is promised."""
-    tried: dict[float, list[bool]] = {}
+    """The highest rate at which all launches of the search met the target, below any at which one
+    did not: the rule of this benchmark, not the rate that the search recommends."""
+    outcomes: dict[float, list[bool]] = {}
     for attempt in search.study.launches_of(server):
-        tried.setdefault(attempt.rps, []).append(meets_target(attempt, search.terms))
-    broken = min((rps for rps, kept in tried.items() if not all(kept)), default=math.inf)
-    return max((rps for rps in tried if rps < broken), default=None)
+        outcomes.setdefault(attempt.rps, []).append(meets_target(attempt, search.terms))
+    broken = min((rps for rps, kept in outcomes.items() if not all(kept)), default=math.inf)
+    return max((rps for rps in outcomes if rps < broken), default=None)
 
 
 def possible(search: Search, rps: float) -> Sequence[Server]:
-    """Those with as many slots as requests that wait at once: Little's law."""
+    """Candidates with enough slots for the waiting requests, by Little's law."""
 
     def fits(server: Server) -> bool:
         slots = configured_slots(server)
@@ -127,30 +124,31 @@ def possible(search: Search, rps: float) -> Sequence[Server]:
 
 
 def explore(name: str, out: Path, least: float = 0.0) -> dict[str, object]:
-    """`least`: the lowest rate that the others are tried at, where the search's is far too low."""
+    """`least`: the lowest rate at which the others are tried, if that of the search is far too
+    low."""
     grid = Grid(name, out)
     search = grid.search()
     winner = search.winner()
-    if winner is None or (reached := kept_by(search, winner)) is None:
+    if winner is None or (search_rps := kept_by(search, winner)) is None:
         return {"app": name, "winner": None}
-    again = grid.again(winner, max(reached, least / BETTER_RATIO))
-    mark = rounded(again * BETTER_RATIO)  # where another one would be better, in this hour
-    able = {winner: None, **dict.fromkeys(possible(search, mark))}
-    reaches = {winner.key: again}
-    print(name, winner.key, f"{reached:g}", f"{again:g}", flush=True)
-    for server in able:
-        highest = 0.0 if server == winner else grid.furthest(server, mark)
+    before_rps = grid.remeasured_rate(winner, max(search_rps, least / BETTER_RATIO))
+    better_rps = rounded(before_rps * BETTER_RATIO)
+    candidates = {winner: None, **dict.fromkeys(possible(search, better_rps))}
+    rates = {winner.key: before_rps}
+    print(name, winner.key, f"{search_rps:g}", f"{before_rps:g}", flush=True)
+    for server in candidates:
+        highest = 0.0 if server == winner else grid.highest_rate(server, better_rps)
         if highest:
-            reaches[server.key] = highest
-        print(name, server.key, f"{mark:g}", f"{highest:g}", flush=True)
-    best, afresh = grid.afresh(reaches, {server.key: server for server in able})
-    beside = afresh if best == winner.key else grid.again(winner, again)
+            rates[server.key] = highest
+        print(name, server.key, f"{better_rps:g}", f"{highest:g}", flush=True)
+    best, best_rps = grid.best(rates, {server.key: server for server in candidates})
+    after_rps = best_rps if best == winner.key else grid.remeasured_rate(winner, before_rps)
     return {
-        "app": name, "winner": winner.key, "reached": reached, "again": again, "at": mark,
-        "candidates": len(search.servers), "possible": len(able), "launches": grid.launches,
-        "of_the_search": len(search.study.launches), "kept": reaches, "best": best,
-        "afresh": afresh, "beside": beside, "undecided": grid.undecided,
-        "reached_by_best": reached / afresh, "beside_by_best": beside / afresh,
+        "app": name, "winner": winner.key, "search_rps": search_rps, "before_rps": before_rps,
+        "better_rps": better_rps, "candidates": len(search.servers), "possible": len(candidates),
+        "launches": grid.launches, "search_launches": len(search.study.launches), "rates": rates,
+        "best": best, "best_rps": best_rps, "after_rps": after_rps, "undecided": grid.undecided,
+        "search_by_best": search_rps / best_rps, "after_by_best": after_rps / best_rps,
     }  # fmt: skip
 
 

@@ -1,19 +1,19 @@
-"""What the observer costs: CPU per sample of each sampler, and the share of a core it then takes.
+"""The cost of the observer: CPU per sample of each sampler, and its share of a core.
 
     python -m tests.benchmarks.observer_cost [20,100,1000] [--samples 15]
     python -m tests.benchmarks.observer_cost --processes 4,100
     python -m tests.benchmarks.observer_cost --load sync,uvicorn [--pairs 20]
 
-The first holds that many connections open, half of them accepted by a process that stands for the
-workers. Samples are taken at the distance the observer itself would keep: right after each other
-they cost a third, because the kernel's tables are still in the processor's cache.
+The first form holds that many connections open, half of them accepted by a process in place of the
+workers. Samples are taken at the observer's own intervals: without pauses they would cost a third,
+because the kernel's tables would still be in the processor's cache.
 
-The second looks at a server of that many processes: what a whole sample costs, and the run-queue
-times of all threads in it.
+The second form observes that many processes: the cost of a whole sample, and of the run-queue times
+of all threads.
 
-The third asks what a server loses: wrk drives one running hello-world server for a second with
-and a second without an observer, in turn, the first of each pair alternating. Printed are the
-median of the paired ratios with / without, and their quartiles.
+The third form measures the loss of throughput: wrk loads a running hello-world server for a second
+with and a second without an observer, in alternating order. Printed are the median and the
+quartiles of the paired ratios with / without.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import shutil
 import socket
 import statistics
 import tempfile
@@ -44,14 +43,14 @@ from workerlab.server.worker_classes import ASGI_CLASSES
 
 
 def accept(listener: socket.socket, count: int, parent: Connection) -> None:
-    """Stands for a worker: accepts `count` connections and holds them until the parent ends it."""
-    held = [listener.accept() for _ in range(count)]
-    parent.send(len(held))
+    """In place of a worker: accept `count` connections and hold them until the parent writes."""
+    connections = [listener.accept() for _ in range(count)]
+    parent.send(len(connections))
     parent.recv()
 
 
 def cost_s(sampler: Sampler, samples: int) -> float:
-    """Median CPU of a sample, each as long after the last as the observer would wait."""
+    """The median CPU of a sample, at the observer's own intervals."""
     costs: list[float] = []
     for _ in range(samples):
         before_s = time.thread_time()
@@ -100,16 +99,16 @@ def show_processes(levels: list[int], samples: int) -> None:
     print(f"{'processes':>9}  {'sample ms CPU':>13} {'run queue':>9}")
     for count in levels:
         _, there = multiprocessing.Pipe()
-        family = [multiprocessing.Process(target=wait, args=(there,)) for _ in range(count)]
-        for process in family:
+        children = [multiprocessing.Process(target=wait, args=(there,)) for _ in range(count)]
+        for process in children:
             process.start()
-        pids = [os.getpid(), *(process.pid for process in family if process.pid)]
+        pids = [os.getpid(), *(process.pid for process in children if process.pid)]
         sample_s, queue_s = (
             cost_s(Sampler("processes", sample, 0.25, 0.4), samples)
             for sample in (Processes(os.getpid()).sample, partial(RunQueue().sample, pids))
         )
         print(f"{count:9}  {1e3 * sample_s:13.2f} {1e3 * queue_s:9.2f}", flush=True)
-        for process in family:
+        for process in children:
             process.terminate()
             process.join()
 
@@ -120,39 +119,35 @@ def hello(name: str, directory: Path) -> Launch:
     return launch(directory, Server(name, 2, 1, 2048, 1000), app, records=0)
 
 
-def rate(server: Running, directory: Path, watched: bool) -> float:
-    observer = Observer(
-        directory, [(server.host, server.port, server.process.pid)], tuple(server.proofs)
-    )
-    with observer if watched else nullcontext():
+def rate(server: Running, directory: Path, observed: bool) -> float:
+    listeners = [(server.host, server.port, server.process.pid)]
+    with Observer(directory, listeners, tuple(server.proofs)) if observed else nullcontext():
         return wrk_rps(server.url)
 
 
 def show_load(names: list[str], pairs: int, same: bool) -> None:
     for name in names:
-        place = Path(tempfile.mkdtemp(prefix="observer-cost-"))
-        try:
-            with serve(hello(name, place)) as server:
-                ratios = []
+        ratios = []
+        with tempfile.TemporaryDirectory(prefix="observer-cost-") as temporary:
+            directory = Path(temporary)
+            with serve(hello(name, directory)) as server:
                 for number in range(pairs + 1):
                     order = (True, False) if number % 2 else (False, True)
-                    rps = {watched: rate(server, place, watched and not same) for watched in order}
+                    rps = {side: rate(server, directory, side and not same) for side in order}
                     ratios.append(rps[True] / rps[False])
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-        low, middle, high = statistics.quantiles(ratios[1:], n=4)  # the first pair warmed it up
+        low, middle, high = statistics.quantiles(ratios[1:], n=4)  # without the warm-up
         print(f"{name:10} {middle:7.3f} {low:7.3f} {high:7.3f}   observed / not", flush=True)
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    words.add_argument("levels", nargs="?", default="20,100,1000")
-    words.add_argument("--samples", type=int, default=15)
-    words.add_argument("--processes", help="how many the server has, instead of connections")
-    words.add_argument("--load", help="worker classes whose throughput is compared instead")
-    words.add_argument("--pairs", type=int, default=20)
-    words.add_argument("--same", action="store_true", help="no observer in either: the noise")
-    options = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("levels", nargs="?", default="20,100,1000")
+    parser.add_argument("--samples", type=int, default=15)
+    parser.add_argument("--processes", help="numbers of processes, instead of connections")
+    parser.add_argument("--load", help="compare the throughput of these worker classes")
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--same", action="store_true", help="no observer at all: shows the noise")
+    options = parser.parse_args()
     raise_file_limit()
     if options.load:
         show_load(options.load.split(","), options.pairs, options.same)

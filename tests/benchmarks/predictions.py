@@ -1,13 +1,13 @@
-"""Predicted against measured: response times of real apps on real servers, for `docs/queueing.md`.
+"""Predicted and measured response times of real apps on real servers, for `docs/queueing.md`.
 
     python -m tests.benchmarks.predictions [--seconds 25] [--cases 0,1,2] [--json FILE]
 
-Of each server, needs are measured as `advise` does it: by a closed load of 5 s on two of its
-workers with one thread each, and one of many connections where a worker serves many; where 3 % of
-the requests take long, which would be three of them, for 30 s on all of its slots. From them alone
-its capacity is computed, and what a Poisson schedule at
-60 and 85 % of that would take; then the same schedule is sent to the real server. It wants every
-worker class's packages, a quiet machine and a quarter of an hour.
+The needs of each server are measured as in `advise`: by a closed load of 5 s on two workers with
+one thread each, and by one with many connections if a worker serves many. If 3 % of the requests
+take long, which would be three of them, the load takes 30 s on all slots. The server's capacity,
+and the response times of a Poisson schedule at 60 and 85 % of it, are predicted from the needs
+alone; then the same schedule is sent to the real server. Requires the packages of all worker
+classes and a quiet machine; takes a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -69,45 +69,40 @@ HEAD = (
 
 
 class Run:
-    """Trials one by one, in a directory of their own."""
+    """Measures one trial at a time, in a run directory of its own."""
 
-    def __init__(self, place: Path, seconds: float) -> None:
-        self._place, self.seconds, self._count = place, seconds, 0
+    def __init__(self, directory: Path, seconds: float) -> None:
+        self._directory, self.seconds, self._count = directory, seconds, 0
         self._plan = Plan("sweep", (), 1, 5, 12, sys.executable, None, {}, (), duration_s=seconds)
-        run_store.create(place, self._plan, {})
+        run_store.create(directory, self._plan, {})
 
     def facts(self, cell: Cell, rps: float | None = None) -> Facts:
         self._count += 1
         planned = Trial(cell, self._count)
-        plan = Plan(
-            *("sweep", (cell,), 1, 5, 12, sys.executable, None, {}, ()),
-            duration_s=self.seconds,
-            arrivals="poisson",
-        )
-        record = trial.run(task_for(plan, planned, self._place, rps))
-        facts = read_trial(planned, record, plan, self._place).facts
+        plan = replace(self._plan, cells=(cell,), arrivals="poisson")
+        record = trial.run(task_for(plan, planned, self._directory, rps))
+        facts = read_trial(planned, record, plan, self._directory).facts
         if not isinstance(facts, Facts):
             raise SystemExit(f"{planned.key}: {facts}, {record.fault}")
         return facts
 
 
 def needs_for(run: Run, server: Server) -> tuple[Needs, float]:
-    """And the CPU that the load itself takes per request, on the same cores."""
+    """The needs, and the load tool's CPU per request on the same cores."""
     if ("KIND", "tail") in server.app.env:
         slots = server.workers * server.threads
         cell = Cell(server, "fast", slots + 4, inside="needs", duration_s=30.0)
     else:
-        alone = Server(server.worker_class, 2, 1, 2048, 1000, app=server.app)
-        cell = Cell(alone, "fast", 4, inside="needs", duration_s=NEEDS_S)
+        small_server = Server(server.worker_class, 2, 1, 2048, 1000, app=server.app)
+        cell = Cell(small_server, "fast", 4, inside="needs", duration_s=NEEDS_S)
     facts = run.facts(cell)
     needs = needs_of(facts)
     if not isinstance(needs, Needs):
         raise SystemExit(f"{server.key}: {needs}")
-    at_once = filling_connections(needs, cores() or 1)
-    if at_once is not None and class_named(server.worker_class).slots not in ("one", "threads"):
-        facts = run.facts(
-            replace(cell, inside="", concurrency=at_once, duration_s=CPU_UNDER_LOAD_S)
-        )
+    concurrency = filling_connections(needs, cores() or 1)
+    if concurrency is not None and class_named(server.worker_class).slots not in ("one", "threads"):
+        full_load = replace(cell, inside="", concurrency=concurrency, duration_s=CPU_UNDER_LOAD_S)
+        facts = run.facts(full_load)
         needs = with_cpu(needs, cpu_under_load(facts))
     if needs.load_s is not None:
         return needs, needs.load_s
@@ -125,7 +120,7 @@ def pool_of(server: Server) -> int | None:
 
 
 def capacity_rps(server: Server, needs: Needs, tool_s: float) -> float:
-    """The smallest of what slots, workers and cores allow."""
+    """The lowest of the rates that slots, workers and cores allow."""
     requests, slots = needs.requests, class_named(server.worker_class).slots_of(server)
     held_s = mean_s(requests, "wait_s", "cpu_s", "blocked_s", "nogil_s") + needs.gap_s
     cpu_s = mean_s(requests, "cpu_s", "nogil_s")
@@ -137,34 +132,28 @@ def capacity_rps(server: Server, needs: Needs, tool_s: float) -> float:
 
 
 def compared(run: Run, server: Server, needs: Needs, rps: float, seed: int) -> dict[str, float]:
-    lasts_s = min(run.seconds, float(MAX_ROW_ARRIVALS // rps))  # each request is timed
-    cell = Cell(server, "fast", 500, rate=Rate(rps=rps), schedule=seed, duration_s=lasts_s)
+    duration_s = min(run.seconds, float(MAX_ROW_ARRIVALS // rps))  # so that each request is timed
+    cell = Cell(server, "fast", 500, rate=Rate(rps=rps), schedule=seed, duration_s=duration_s)
     facts = run.facts(cell, rps)
     timings = facts.measurement.timings
     arrivals_s = [timing.start_s for timing in timings]
-    took_s = sorted(
+    responses_s = sorted(
         timing.end_s for timing in timings if timing.end_s is not None and not timing.cause
     )
     tool_cores = (facts.record.tool_cpu_s or 0.0) / (arrivals_s[-1] or 1.0)
     available = (cores() or 1) - tool_cores
     predicted: Prediction = predict(
-        server,
-        class_named(server.worker_class),
-        needs,
-        arrivals_s,
-        cores=available,
-        max_in_flight=pool_of(server),
-        draws=7,
-        seed=seed,
-    )
+        server, class_named(server.worker_class), needs, arrivals_s, cores=available,
+        max_in_flight=pool_of(server), draws=7, seed=seed,
+    )  # fmt: skip
     ends = {"low": predicted.low, "central": predicted.central, "high": predicted.high}
     return {
         **{f"p95_{name}_s": end.p95 or 0.0 for name, end in ends.items()},
         **{f"mean_{name}_s": end.mean or 0.0 for name, end in ends.items()},
-        "p95_s": quantile(took_s, 0.95),
-        "mean_s": math.fsum(took_s) / len(took_s),
-        "requests": len(took_s),
-        "failed": len(timings) - len(took_s),
+        "p95_s": quantile(responses_s, 0.95),
+        "mean_s": math.fsum(responses_s) / len(responses_s),
+        "requests": len(responses_s),
+        "failed": len(timings) - len(responses_s),
         **by_chance(facts, server, needs, arrivals_s, available),
     }
 
@@ -172,9 +161,9 @@ def compared(run: Run, server: Server, needs: Needs, rps: float, seed: int) -> d
 def by_chance(
     facts: Facts, server: Server, needs: Needs, arrivals_s: list[float], available: float
 ) -> dict[str, float]:
-    """Of an app whose requests are long or short by chance, on a class that does not hoard: the p95
-    by the recursion with the measured time of each request in the app; and the range of 95 % of its
-    p95s with times drawn from the app's distribution."""
+    """For an app with random service times, on a class that accepts no more connections than it
+    serves: the p95 by the recursion with the measured time of each request in the app; and the 95 %
+    range of p95s with times drawn from the app's distribution."""
     row = class_named(server.worker_class)
     if ("KIND", "tail") not in server.app.env or row.accepts_first:
         return {}
@@ -188,8 +177,8 @@ def by_chance(
         requests = [RequestNeed(wait_s, cpu_s) for wait_s in waits_s]
         return quantile(sorted(simulate(arrivals_s, requests, layout, Random(1))), 0.95)
 
-    rng, usual_s = Random(1), float(dict(server.app.env)["MEAN_S"])
-    drawn = sorted(p95(1.0 if rng.random() < 0.03 else usual_s for _ in ids) for _ in range(DRAWS))
+    rng, short_s = Random(1), float(dict(server.app.env)["MEAN_S"])
+    drawn = sorted(p95(1.0 if rng.random() < 0.03 else short_s for _ in ids) for _ in range(DRAWS))
     ends = {f"p95_draws_{name}_s": quantile(drawn, q) for name, q in ENDS}
     return {"p95_from_spans_s": p95(spans_s[request_id] for request_id in ids), **ends}
 
@@ -198,12 +187,12 @@ def row(app: str, server: Server, share: float, rps: float, figures: dict[str, f
     def ms(name: str) -> str:
         return f"{figures[f'{name}_s'] * 1e3:.0f} ms"
 
-    place = f"{server.worker_class} {server.workers}"
+    label = f"{server.worker_class} {server.workers}"
     if server.worker_class == "gthread":
-        place += f" x {server.threads}"
+        label += f" x {server.threads}"
     inside = figures["p95_low_s"] <= figures["p95_s"] <= figures["p95_high_s"]
     cells = (
-        *(app, place, f"{share:.0%}", f"{rps:.0f}", ms("p95_central")),
+        *(app, label, f"{share:.0%}", f"{rps:.0f}", ms("p95_central")),
         f"{ms('p95_low')} to {ms('p95_high')}",
         ms("p95"),
         f"{figures['p95_central_s'] / figures['p95_s']:.2f}",
@@ -228,27 +217,20 @@ def cases(run: Run, numbers: list[int], code: Path) -> Iterator[tuple[str, dict[
         for share in SHARES:
             rps = share * capacity_rps(server, needs, tool_s)
             figures = compared(run, server, needs, rps, 10 * number + round(share * 10))
-            yield (
-                row(title, server, share, rps, figures),
-                {
-                    "case": CASES[number],
-                    "share": share,
-                    "rps": rps,
-                    "load": os.getloadavg()[0],
-                    "needs": {name: mean_s(needs.requests, name) for name in PARTS},
-                    "gap_s": needs.gap_s,
-                    "beside_s": needs.beside_s,
-                    **figures,
-                },
-            )
+            result = {
+                "case": CASES[number], "share": share, "rps": rps, "load": os.getloadavg()[0],
+                "needs": {name: mean_s(needs.requests, name) for name in PARTS},
+                "gap_s": needs.gap_s, "beside_s": needs.beside_s, **figures,
+            }  # fmt: skip
+            yield row(title, server, share, rps, figures), result
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    words.add_argument("--seconds", type=float, default=25.0)
-    words.add_argument("--json", type=Path, help="keep the figures")
-    words.add_argument("--cases", default=",".join(map(str, range(len(CASES)))))
-    options = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=25.0)
+    parser.add_argument("--json", type=Path, help="keep the figures")
+    parser.add_argument("--cases", default=",".join(map(str, range(len(CASES)))))
+    options = parser.parse_args()
     results = []
     print(HEAD, "\n|", "---|" * HEAD.count(" |"), sep="", flush=True)
     with tempfile.TemporaryDirectory(prefix="predictions-") as directory:

@@ -1,26 +1,24 @@
-"""What the probe costs: hello-world throughput with it, over throughput without it, per class.
+"""The cost of the probe: the ratio of hello-world throughput with and without it, per class.
 
     python -m tests.benchmarks.probe_cost [CLASSES] [--launches 8] [--pairs 4] [--seconds 1]
 
-Two servers of one worker run side by side, one with and one without the probe, and wrk drives
-them in turn, the first of each pair alternating, so that both meet the same machine. Two launches
-of the very same server differ by several percent (memory layout, hash seeds), so that the pair is
-launched anew several times. Printed is the median of all paired ratios, and the quartiles of the
-launches' medians. `--same` runs both without the probe: what the method itself shows where there
-is nothing to show. One connection per request, as the lab loads its cells; `--keepalive` where the
-class has it: there a request is cheapest and the probe weighs most.
+Two servers of one worker run at the same time, one with and one without the probe; wrk loads them
+in turn, in alternating order. Two launches of the same server differ by several percent (memory
+layout, hash seeds), so the pair is launched several times. Printed are the median of all paired
+ratios, and the quartiles of the launches' medians. `--same` runs both without the probe and shows
+the error of the method. Each request has its own connection, as in the lab's cells, except with
+`--keepalive`, where a request is cheapest and the probe's share highest.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
-import tempfile
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.benchmarks.machine import wrk_rps
 from tests.builders.launch import launch
@@ -53,37 +51,34 @@ def hello(name: str, directory: Path, records: int) -> Launch:
 
 
 def ratios(name: str, options: argparse.Namespace) -> list[float]:
-    """With / without, one per pair, of one launch."""
+    """The ratios with / without of all pairs of one launch."""
     pairs, seconds = options.pairs, options.seconds
     connection = "keep-alive" if options.keepalive else "close"
-    place = Path(tempfile.mkdtemp(prefix="probe-cost-"))
-    try:
-        with ExitStack() as stack:
-            records = 0 if options.same else 40_000 * seconds * (pairs + 2)
-            servers = {
-                "with": stack.enter_context(serve(hello(name, place / "with", records))),
-                "without": stack.enter_context(serve(hello(name, place / "without", 0))),
-            }
-            results = []
-            for number in range(pairs + 1):
-                order = ("with", "without") if number % 2 else ("without", "with")
-                rps = {side: wrk_rps(servers[side].url, seconds, connection) for side in order}
-                results.append(rps["with"] / rps["without"])
-            return results[1:]  # the first pair warmed both up
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    records = 0 if options.same else 40_000 * seconds * (pairs + 2)
+    results = []
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="probe-cost-")))
+        urls = {
+            side: stack.enter_context(serve(hello(name, directory / side, count))).url
+            for side, count in (("with", records), ("without", 0))
+        }
+        for number in range(pairs + 1):
+            order = ("with", "without") if number % 2 else ("without", "with")
+            rps = {side: wrk_rps(urls[side], seconds, connection) for side in order}
+            results.append(rps["with"] / rps["without"])
+    return results[1:]  # without the warm-up
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    words.add_argument("classes", nargs="?", default=",".join(CLASSES))
-    words.add_argument("--launches", type=int, default=8)
-    words.add_argument("--pairs", type=int, default=4)
-    words.add_argument("--same", action="store_true", help="no probe in either")
-    words.add_argument("--seconds", type=int, default=1)
-    words.add_argument("--keepalive", action="store_true", help="reuse connections")
-    words.add_argument("--json", type=Path, help="keep the ratios")
-    options = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("classes", nargs="?", default=",".join(CLASSES))
+    parser.add_argument("--launches", type=int, default=8)
+    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--same", action="store_true", help="no probe in either")
+    parser.add_argument("--seconds", type=int, default=1)
+    parser.add_argument("--keepalive", action="store_true", help="reuse connections")
+    parser.add_argument("--json", type=Path, help="keep the ratios")
+    options = parser.parse_args()
     table = {}
     print(f"{'class':10} {'median':>7} {'quartiles':>15}   with probe / without")
     for name in options.classes.split(","):

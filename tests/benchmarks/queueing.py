@@ -1,9 +1,10 @@
-"""The recursion against theory that is exact, at ten million arrivals each.
+"""The recursion against exact theory, with ten million arrivals each.
 
     python -m tests.benchmarks.queueing [--arrivals 10000000] [--seed 12]
 
-Pollaczek and Khinchine for one slot, whatever the service times; Erlang C for four with exponential
-ones. Service times of mean 1; the hyperexponential ones are ten times as long in one case of ten.
+Theory: Pollaczek and Khinchine for one slot and any service times; Erlang C for four slots and
+exponential ones. Service times have a mean of 1; of the hyperexponential ones, one in ten has a
+mean ten times that of the others.
 """
 
 from __future__ import annotations
@@ -46,22 +47,22 @@ CASES: tuple[tuple[str, Callable[[Random], float], float, int, float], ...] = (
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    words.add_argument("--arrivals", type=int, default=10_000_000)
-    words.add_argument("--seed", type=int, default=12)
-    options = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--arrivals", type=int, default=10_000_000)
+    parser.add_argument("--seed", type=int, default=12)
+    options = parser.parse_args()
     print("| queue | busy | waiting by theory | by the recursion | ratio | seconds |")
     print("|---|---|---|---|---|---|", flush=True)
     for name, service, square, slots, busy in CASES:
-        began_s = time.perf_counter()
+        start_s = time.perf_counter()
         rng, count = Random(options.seed), options.arrivals
         arrivals = accumulate(rng.expovariate(busy * slots) for _ in range(count))
         services = Random(f"services of {options.seed}")
         mean = fmean(waits(arrivals, (service(services) for _ in range(count)), slots))
-        exact = allen_cunneen(busy * slots, 1.0, square, slots)  # exact for each of these queues
-        took_s = time.perf_counter() - began_s
-        cells = (f"{busy:.0%}", f"{exact:.4f}", f"{mean:.4f}", f"{mean / exact:.4f}")
-        print(f"| {name} | {' | '.join(cells)} | {took_s:.0f} |", flush=True)
+        exact = allen_cunneen(busy * slots, 1.0, square, slots)  # exact for all these queues
+        duration_s = time.perf_counter() - start_s
+        print(f"| {name} | {busy:.0%} | {exact:.4f} | {mean:.4f} | {mean / exact:.4f} "
+              f"| {duration_s:.0f} |", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""The recursion against real sync servers: the proof of the method in `docs/queueing.md`.
+"""The recursion against real sync servers, to validate the method of `docs/queueing.md`.
 
     python -m tests.benchmarks.recursion_on_sync [--seconds 45] [--json FILE] [--cells 0,1,2]
 
-An app that sleeps 50 ms, constant or exponentially distributed, on sync with 1 and 4 workers, at
-50, 80 and 90 % of their capacity, arrivals by a Poisson process. The recursion is fed with the
-moments at which requests were due and with how long each held its worker: its span and the gap to
-the next one, the mean of those gaps of this load that a request waited through. What a response
-has beside that is measured on lone requests before the load. Nothing else is known to it, and
-nothing is fitted.
+An app sleeps 50 ms, constant or exponentially distributed, on sync with 1 and 4 workers, with
+Poisson arrivals at 50, 80 and 90 % of their capacity. The input of the recursion is the due time of
+each request, and how long it held its worker: its span, plus the mean gap to the next one over all
+gaps in which a request waited. The rest of a response time is measured with lone requests before
+the load. No parameter is fitted.
 
-Beside it the theory of the steady state, and between which bounds the mean and p95 of 95 % of such
-short loads lie: of 1000 further schedules, by the recursion. 12 loads; servers that sleep need
-hardly any CPU, yet the machine should be quiet.
+For comparison: the theory of the steady state, and the range of the mean and the p95 of 95 % of
+such short loads, from 1000 other schedules by the recursion. 12 loads; the servers use hardly any
+CPU, but the machine should be quiet.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from workerlab.model.plan import Server
 from workerlab.numbers.samples import quantile
 
 MEAN_S = 0.05
-HOLD_S = MEAN_S + 0.0015  # roughly, to choose the rates
+HOLD_S = MEAN_S + 0.0015  # an estimate, for the rates
 CELLS = tuple(product(("constant", "exponential"), (1, 4), (0.5, 0.8, 0.9)))
 SCHEDULES = 1000
 HEAD = (
@@ -41,14 +40,14 @@ HEAD = (
 
 
 def gaps_s(requests: tuple[Request, ...]) -> list[float]:
-    """Between two requests of a worker, the second of which waited for it."""
-    last: dict[int, Request] = {}
+    """The gaps between two requests of a worker if the second one waited for it."""
+    last_requests: dict[int, Request] = {}
     gaps = []
     for request in sorted(requests, key=lambda request: request.start_s):
-        before = last.get(request.pid)
-        if before and request.arrival_s + request.connect_s <= before.end_s:
-            gaps.append(request.start_s - before.end_s)
-        last[request.pid] = request
+        previous = last_requests.get(request.pid)
+        if previous and request.arrival_s + request.connect_s <= previous.end_s:
+            gaps.append(request.start_s - previous.end_s)
+        last_requests[request.pid] = request
     return gaps
 
 
@@ -63,7 +62,7 @@ def compared(served: Served, workers: int) -> dict[str, float]:
     spans_s = [request.end_s - request.start_s for request in requests]
     held_s = [span + gap for span in spans_s]
     waited_s = waits((request.arrival_s for request in requests), held_s, workers)
-    # Of a lone request's overhead, the gap is in its hold, and no response is without the overhead
+    # The gap, which is part of a lone request's overhead, is already in the hold
     beside_s = overhead_s - gap
     predicted_s = [wait + hold + beside_s for wait, hold in zip(waited_s, held_s, strict=True)]
     responses_s = [request.response_s for request in requests]
@@ -86,31 +85,30 @@ def compared(served: Served, workers: int) -> dict[str, float]:
 def theory(
     kind: str, workers: int, rate_rps: float, seconds: float, measured: dict[str, float]
 ) -> dict[str, float]:
-    """The steady state, and what loads of this length have; service times as configured."""
+    """The steady state, and the ranges for loads of this length; service times as configured."""
     rng, hold_s = Random(f"{kind} {workers} {rate_rps}"), measured["hold_s"]
     extra_s, beside_s = hold_s - MEAN_S, measured["overhead_s"] - measured["gap_s"]
-    constant, means, high = kind == "constant", [], []
+    constant, means, p95s = kind == "constant", [], []
     square = hold_s**2 + (0 if constant else MEAN_S**2)
     for _ in range(SCHEDULES):
         count = round(rng.gauss(rate_rps * seconds, (rate_rps * seconds) ** 0.5))
         arrivals_s = accumulate(rng.expovariate(rate_rps) for _ in range(count))
-        held_s = [
-            extra_s + (MEAN_S if constant else rng.expovariate(1 / MEAN_S)) for _ in range(count)
-        ]
+        sleeps_s = (MEAN_S if constant else rng.expovariate(1 / MEAN_S) for _ in range(count))
+        held_s = [extra_s + sleep_s for sleep_s in sleeps_s]
         waited_s = waits(arrivals_s, held_s, workers)
         responses_s = sorted(map(sum, zip(waited_s, held_s, strict=True)))
         means.append(fmean(responses_s) + beside_s)
-        high.append(quantile(responses_s, 0.95) + beside_s)
+        p95s.append(quantile(responses_s, 0.95) + beside_s)
     means.sort()
-    high.sort()
+    p95s.sort()
     waiting_s = allen_cunneen(rate_rps, hold_s, square, workers)
     return {
         "mean_in_theory_s": waiting_s + hold_s + beside_s,
         "mean_low_s": quantile(means, 0.025),
         "mean_high_s": quantile(means, 0.975),
-        "p95_middle_s": median(high),
-        "p95_low_s": quantile(high, 0.025),
-        "p95_high_s": quantile(high, 0.975),
+        "p95_middle_s": median(p95s),
+        "p95_low_s": quantile(p95s, 0.025),
+        "p95_high_s": quantile(p95s, 0.975),
     }
 
 
@@ -138,11 +136,11 @@ def row(kind: str, workers: int, share: float, figures: dict[str, float]) -> str
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    words.add_argument("--seconds", type=float, default=45.0)
-    words.add_argument("--json", type=Path, help="keep the figures")
-    words.add_argument("--cells", default=",".join(map(str, range(len(CELLS)))))
-    options = words.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=45.0)
+    parser.add_argument("--json", type=Path, help="keep the figures")
+    parser.add_argument("--cells", default=",".join(map(str, range(len(CELLS)))))
+    options = parser.parse_args()
     results = []
     print(HEAD, "\n|", "---|" * HEAD.count(" |"), sep="", flush=True)
     for number in map(int, options.cells.split(",")):

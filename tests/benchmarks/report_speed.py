@@ -1,12 +1,11 @@
-"""How long `workerlab report` takes, as ratios measured side by side in one run.
+"""The duration of `workerlab report`, as ratios of paired measurements.
 
     python -m tests.benchmarks.report_speed                      twice the trials, twice the timings
-    python -m tests.benchmarks.report_speed RUN --than WORKERLAB  this checkout against another
-                                                                 one, whose program is named, on RUN
+    python -m tests.benchmarks.report_speed RUN --than WORKERLAB  this checkout against the program
+                                                                 of another one, on RUN
 
-A ratio is the median over pairs that are measured one after the other. The time that the program
-needs to start is measured in the same way and taken off where growth is asked for: reading twice as
-much must take at most twice as long.
+A ratio is the median over pairs of consecutive measurements. For growth, the time that the program
+takes to start is subtracted: reading twice as much must take at most twice as long.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ WORKERLAB = (sys.executable, "-m", "workerlab")
 
 
 def seconds(*words: str) -> float:
-    """Wall-clock time of a command that must succeed."""
-    began = time.monotonic()
+    """The duration of a command, which must succeed."""
+    start_s = time.monotonic()
     subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    return time.monotonic() - began
+    return time.monotonic() - start_s
 
 
 def report(run: Path, workerlab: tuple[str, ...] = WORKERLAB) -> float:
@@ -38,7 +37,7 @@ def report(run: Path, workerlab: tuple[str, ...] = WORKERLAB) -> float:
 
 
 def repeated(run: Path, to: Path, times: int) -> Path:
-    """A copy of a run of one trial a cell, with so many trials of each."""
+    """Copy a run of one trial per cell, with `times` copies of each trial."""
     shutil.copytree(run, to, ignore=shutil.ignore_patterns("raw"))
     document = json.loads((run / "run.json").read_text())
     document["plan"]["trials"] = times
@@ -53,16 +52,16 @@ def repeated(run: Path, to: Path, times: int) -> Path:
     return to
 
 
-def swept(place: Path, duration_s: float) -> Path:
-    """A run with as many timings as one connection makes in that time."""
+def swept(out: Path, duration_s: float) -> Path:
+    """A run whose number of timings is proportional to `duration_s`."""
     words = ("sweep", "gthread", "4", "--sleep", "0.001", "--tool", "fast", "--workers", "1")
-    seconds(*WORKERLAB, *words, "--duration", f"{duration_s:g}", "--out", str(place))
-    (run,) = place.iterdir()
+    seconds(*WORKERLAB, *words, "--duration", f"{duration_s:g}", "--out", str(out))
+    (run,) = out.iterdir()
     return run
 
 
 def growth(name: str, small: Path, large: Path) -> None:
-    """How many times as long the larger run takes, without the program's start."""
+    """The ratio of the durations for two runs, without the program's start."""
     pairs = [(report(small), report(large)) for _ in range(PAIRS)]
     start_s = median(seconds(*WORKERLAB, "--version") for _ in range(PAIRS))
     ratio = median((b - start_s) / max(a - start_s, 1e-3) for a, b in pairs)

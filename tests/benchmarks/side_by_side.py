@@ -1,11 +1,11 @@
-"""What it changes that cells run side by side: the same sweep both ways, in turn.
+"""The effect of running cells in parallel: the same sweep, parallel and sequential in turn.
 
     python -m tests.benchmarks.side_by_side [sync,eventlet] [4,8,16] [--pairs 3] [OPTION...]
 
-Of each cell and figure the ratio side by side / one after the other is taken within each pair, the
-first of which alternates. Printed are the seconds that each way takes, and by figure the median of
-the ratios over all pairs and cells, with their extremes, and the cell whose own median is furthest
-from 1. OPTIONs go to both sweeps (`--sleep 0.5`).
+Each pair, in alternating order, gives the ratio parallel / sequential of each figure of each cell.
+Printed are the duration of both kinds of sweep and, per figure, the median and the extremes of the
+ratios over all pairs and cells, and the cell whose own median is furthest from 1. OPTIONs go to
+both sweeps (`--sleep 0.5`).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Cells = Mapping[str, Mapping[str, float]]
 
 
 def sweep(place: str, jobs: str, words: Sequence[str]) -> tuple[float, Cells]:
-    """Seconds, and the figures of each valid cell."""
-    began_s = time.monotonic()
+    """The duration, and the figures of each valid cell."""
+    start_s = time.monotonic()
     argv = [sys.executable, "-m", "workerlab", "sweep", *words, "--jobs", jobs]
     done = subprocess.run(
         [*argv, "--out", place, "--format", "json"],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
-    took_s = time.monotonic() - began_s
-    return took_s, {
+    duration_s = time.monotonic() - start_s
+    return duration_s, {
         f"{cell['worker_class']} {cell['concurrency']}": figures(cell)
         for cell in json.loads(done.stdout)["cells"]
         if cell["verdict"] != "invalid"
@@ -57,32 +57,32 @@ def show(ratios: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
     print(f"{'':16}{'median':>8}{'least':>8}{'most':>8}  furthest cell")
     for figure, by_cell in ratios.items():
         all_ratios = list(chain.from_iterable(by_cell.values()))
-        far = max(by_cell, key=lambda cell: abs(median(by_cell[cell]) - 1))
-        worst = f"{far}: {median(by_cell[far]):.4f}"
+        furthest = max(by_cell, key=lambda cell: abs(median(by_cell[cell]) - 1))
         extremes = f"{min(all_ratios):8.4f}{max(all_ratios):8.4f}"
-        print(f"{figure:16}{median(all_ratios):8.4f}{extremes}  {worst}")
+        print(f"{figure:16}{median(all_ratios):8.4f}{extremes}"
+              f"  {furthest}: {median(by_cell[furthest]):.4f}")  # fmt: skip
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("classes", nargs="?", default="sync,eventlet")
-    arguments.add_argument("levels", nargs="?", default="4,8,16")
-    arguments.add_argument("--pairs", type=int, default=3)
-    options, more = arguments.parse_known_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("classes", nargs="?", default="sync,eventlet")
+    parser.add_argument("levels", nargs="?", default="4,8,16")
+    parser.add_argument("--pairs", type=int, default=3)
+    options, more = parser.parse_known_args()
     ratios: dict[str, dict[str, list[float]]] = {figure: defaultdict(list) for figure in FIGURES}
-    seconds = defaultdict[str, list[float]](list)
-    with tempfile.TemporaryDirectory() as place:
+    durations_s = defaultdict[str, list[float]](list)
+    with tempfile.TemporaryDirectory() as directory:
         for number in range(options.pairs):
             cells: dict[str, Cells] = {}
             for jobs in JOBS[:: -1 if number % 2 else 1]:
-                words = [options.classes, options.levels, *more]
-                took_s, cells[jobs] = sweep(place, jobs, words)
-                seconds[jobs].append(took_s)
+                argv = [options.classes, options.levels, *more]
+                duration_s, cells[jobs] = sweep(directory, jobs, argv)
+                durations_s[jobs].append(duration_s)
             for cell in cells["1"].keys() & cells["auto"].keys():
-                for figure, before in cells["1"][cell].items():
-                    ratios[figure][cell].append(cells["auto"][cell][figure] / before)
-    for jobs, took in seconds.items():
-        print(f"--jobs {jobs:5} {median(took):6.1f} s  ({', '.join(f'{s:.1f}' for s in took)})")
+                for figure, sequential in cells["1"][cell].items():
+                    ratios[figure][cell].append(cells["auto"][cell][figure] / sequential)
+    for jobs, values in durations_s.items():
+        print(f"--jobs {jobs:5} {median(values):6.1f} s  ({', '.join(f'{s:.1f}' for s in values)})")
     show(ratios)
 
 
