@@ -212,8 +212,8 @@ def main() -> None:
         if file.exists():
             result |= verify(name, case, out, file, options.launches)
         (out / f"{name}.json").write_text(json.dumps(result, indent=1))
-        shown = {key: result[key] for key in result if key not in ("valid", "void")}
-        print(name, shown, flush=True)
+        summary = {key: result[key] for key in result if key not in ("valid", "void")}
+        print(name, summary, flush=True)
 
 
 if __name__ == "__main__":

@@ -54,9 +54,9 @@ LOSSES = {
 }  # fmt: skip
 
 
-def compare(words: Sequence[str], out: Path) -> list[Change]:
+def compare(arguments: Sequence[str], out: Path) -> list[Change]:
     """The changes of all metrics in a new run."""
-    argv = [sys.executable, "-m", "workerlab", "compare", *words, "--out", str(out)]
+    argv = [sys.executable, "-m", "workerlab", "compare", *arguments, "--out", str(out)]
     with (out / "log.txt").open("a") as log:
         subprocess.run(argv, stdout=log, stderr=log, check=False)
     run = max(out.glob("*/run.json"), key=lambda path: path.stat().st_mtime).parent
@@ -83,11 +83,11 @@ def same(times: int, out: Path, *, burner: bool) -> None:
 
 
 def losses(times: int, out: Path) -> None:
-    for name, words in LOSSES.items():
+    for name, arguments in LOSSES.items():
         right = 0
         for number in range(1, times + 1):
             start_s = time.monotonic()
-            by_metric = {change.metric.name: change for change in compare(words, out)}
+            by_metric = {change.metric.name: change for change in compare(arguments, out)}
             median = by_metric["response_p50_s"]
             right += median.word == "different" and median.value > 1
             print(name, number, f"{median.n} pairs", f"{median.value:.3f}", median.low, median.high,

@@ -25,10 +25,10 @@ PAIRS = 7
 WORKERLAB = (sys.executable, "-m", "workerlab")
 
 
-def seconds(*words: str) -> float:
+def seconds(*argv: str) -> float:
     """The duration of a command, which must succeed."""
     start_s = time.monotonic()
-    subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    subprocess.run(argv, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     return time.monotonic() - start_s
 
 
@@ -54,8 +54,8 @@ def repeated(run: Path, to: Path, times: int) -> Path:
 
 def swept(out: Path, duration_s: float) -> Path:
     """A run whose number of timings is proportional to `duration_s`."""
-    words = ("sweep", "gthread", "4", "--sleep", "0.001", "--tool", "fast", "--workers", "1")
-    seconds(*WORKERLAB, *words, "--duration", f"{duration_s:g}", "--out", str(out))
+    sweep = ("sweep", "gthread", "4", "--sleep", "0.001", "--tool", "fast", "--workers", "1")
+    seconds(*WORKERLAB, *sweep, "--duration", f"{duration_s:g}", "--out", str(out))
     (run,) = out.iterdir()
     return run
 
@@ -85,11 +85,13 @@ def main() -> None:
         against(options.run.absolute(), options.than)
         return
     with tempfile.TemporaryDirectory(prefix="workerlab-") as name:
-        place = Path(name)
-        shutil.unpack_archive(ROOT / "tests" / "data" / "runs" / "ladder.tar.xz", place)
-        runs = [repeated(place / "ladder", place / f"trials-{n}", n) for n in (4, 8)]
+        directory = Path(name)
+        shutil.unpack_archive(ROOT / "tests" / "data" / "runs" / "ladder.tar.xz", directory)
+        runs = [repeated(directory / "ladder", directory / f"trials-{n}", n) for n in (4, 8)]
         growth("twice the trials", *runs)
-        growth("twice the timings", swept(place / "short", 5.0), swept(place / "long", 10.0))
+        growth(
+            "twice the timings", swept(directory / "short", 5.0), swept(directory / "long", 10.0)
+        )
 
 
 if __name__ == "__main__":

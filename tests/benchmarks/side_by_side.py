@@ -28,12 +28,12 @@ FIGURES = ("throughput_rps", "bound_rps", "p50", "p95", "mean", "service")
 Cells = Mapping[str, Mapping[str, float]]
 
 
-def sweep(place: str, jobs: str, words: Sequence[str]) -> tuple[float, Cells]:
+def sweep(out: str, jobs: str, arguments: Sequence[str]) -> tuple[float, Cells]:
     """The duration, and the figures of each valid cell."""
     start_s = time.monotonic()
-    argv = [sys.executable, "-m", "workerlab", "sweep", *words, "--jobs", jobs]
+    argv = [sys.executable, "-m", "workerlab", "sweep", *arguments, "--jobs", jobs]
     done = subprocess.run(
-        [*argv, "--out", place, "--format", "json"],
+        [*argv, "--out", out, "--format", "json"],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     duration_s = time.monotonic() - start_s
@@ -68,14 +68,14 @@ def main() -> None:
     parser.add_argument("classes", nargs="?", default="sync,eventlet")
     parser.add_argument("levels", nargs="?", default="4,8,16")
     parser.add_argument("--pairs", type=int, default=3)
-    options, more = parser.parse_known_args()
+    options, sweep_options = parser.parse_known_args()
     ratios: dict[str, dict[str, list[float]]] = {figure: defaultdict(list) for figure in FIGURES}
     durations_s = defaultdict[str, list[float]](list)
     with tempfile.TemporaryDirectory() as directory:
         for number in range(options.pairs):
             cells: dict[str, Cells] = {}
             for jobs in JOBS[:: -1 if number % 2 else 1]:
-                argv = [options.classes, options.levels, *more]
+                argv = [options.classes, options.levels, *sweep_options]
                 duration_s, cells[jobs] = sweep(directory, jobs, argv)
                 durations_s[jobs].append(duration_s)
             for cell in cells["1"].keys() & cells["auto"].keys():

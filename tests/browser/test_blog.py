@@ -166,21 +166,21 @@ def test_the_content_security_policy_blocks_scripts_that_bypass_the_sanitiser(
 
 def test_a_conflicting_edit_shows_both_versions(browser: Any, address: str, reader: Reader) -> None:
     path = reader.write("RedisCache", "as it was")
-    other = Reader(browser, address)
-    for editor in (reader, other):
+    second_reader = Reader(browser, address)
+    for editor in (reader, second_reader):
         editor.page.goto(f"{path}/edit")
     reader.page.get_by_label("Body").fill("what the first wrote")
     reader.save()
-    page = other.page
+    page = second_reader.page
     page.get_by_label("Body").fill("what the second wrote")
     page.get_by_role("button", name="Save").click()
-    assert "in the meantime" in other.text_of("[role=alert]")
+    assert "in the meantime" in second_reader.text_of("[role=alert]")
     assert page.get_by_label("Body").input_value() == "what the second wrote"
     page.get_by_text("The current version").click()
-    assert "what the first wrote" in other.text_of("details")
-    other.save()
-    assert "what the second wrote" in other.text_of("article")
-    other.context.close()
+    assert "what the first wrote" in second_reader.text_of("details")
+    second_reader.save()
+    assert "what the second wrote" in second_reader.text_of("article")
+    second_reader.context.close()
 
 
 def test_a_refused_form_keeps_its_input(reader: Reader) -> None:

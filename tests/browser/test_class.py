@@ -229,12 +229,14 @@ def test_pupils_join_at_all_addresses_and_the_teacher_only_on_loopback(tmp_path:
         lab.close()
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "192.0.2.77"])  # port taken; another machine
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "192.0.2.77"]
+)  # port in use; address of another machine
 def test_nothing_starts_if_the_shared_address_is_unavailable(address: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        share = ["--share", address, "--share-port", str(taken.getsockname()[1])]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        share = ["--share", address, "--share-port", str(listener.getsockname()[1])]
         command = [sys.executable, "-m", "workerlab", "live", "--no-browser", *share]
         env = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
         done = subprocess.run(

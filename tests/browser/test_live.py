@@ -299,14 +299,14 @@ def test_the_counts_agree_after_an_overload(live: Lab) -> None:
     )
     page.get_by_label("closed: a new request after each response").check()
     wait_for(page, f"{LEFTOVER_STATUS}.test(document.querySelector('#words').textContent)")
-    (shown,) = page.evaluate(f"({SHOWN})(Lab.live.sides)")
-    assert_consistent([shown])
-    assert sum(shown["dots"]) > 0
+    (side,) = page.evaluate(f"({COUNTS_BY_SIDE})(Lab.live.sides)")
+    assert_consistent([side])
+    assert sum(side["dots"]) > 0
 
 
 # Per server, the numbers in picture, header, status and chart at one moment: requests that connect,
 # are in the accept queue, accepted and in the app; in the chart, those in the queue
-SHOWN = """(sides) => {
+COUNTS_BY_SIDE = """(sides) => {
     const words = document.querySelector('.lab-words').firstChild.textContent.split('. '),
         law = document.querySelector('.lab-chart-law').textContent,
         chart = [...document.querySelectorAll('.lab-chart-now')].at(-1).textContent;
@@ -327,8 +327,8 @@ SHOWN = """(sides) => {
 }"""
 
 
-def assert_consistent(shown: list[dict[str, Any]]) -> None:
-    for side in shown:
+def assert_consistent(sides: list[dict[str, Any]]) -> None:
+    for side in sides:
         assert side["dots"] == side["header"] == side["words"], side
         assert side["left"][0] == side["left"][1], side
         assert side["chart"] in ("\u2013", str(side["dots"][1])), side
@@ -350,9 +350,9 @@ def test_picture_header_status_and_chart_show_the_same_moment(live: Lab) -> None
         refused = page.evaluate("(order) => Lab.live.order(order)", order)
         assert not refused
         for _ in range(25):
-            shown = page.evaluate(f"({SHOWN})(Lab.live.sides)")
-            assert_consistent(shown)
-            waiting += sum(side["dots"][1] for side in shown)
+            sides = page.evaluate(f"({COUNTS_BY_SIDE})(Lab.live.sides)")
+            assert_consistent(sides)
+            waiting += sum(side["dots"][1] for side in sides)
             time.sleep(rng.uniform(0.005, 0.1))
     assert waiting > 0
 
@@ -382,11 +382,11 @@ def test_picture_header_status_and_chart_of_a_recording_agree(live: Lab, screens
     page.keyboard.press("b")
     max_queued = 0
     for _ in range(50):
-        shown = page.evaluate(f"({SHOWN})(Lab.recorded.player.sides)")
-        assert_consistent(shown)
+        sides = page.evaluate(f"({COUNTS_BY_SIDE})(Lab.recorded.player.sides)")
+        assert_consistent(sides)
         seek = "() => { Lab.recorded.player.seek(%d); return (%s)(Lab.recorded.player.sides) }"
-        assert_consistent(page.evaluate(seek % (rng.uniform(0, 4000), SHOWN)))
-        max_queued = max(max_queued, *(side["dots"][1] for side in shown))
+        assert_consistent(page.evaluate(seek % (rng.uniform(0, 4000), COUNTS_BY_SIDE)))
+        max_queued = max(max_queued, *(side["dots"][1] for side in sides))
         time.sleep(rng.uniform(0.005, 0.08))
     assert max_queued == 2  # a backlog of 1 admits one more
     assert page.locator(".lab-chart-law").last.inner_text() == "law: at most 2"

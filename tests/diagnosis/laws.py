@@ -26,11 +26,11 @@ def premises(scenario: Scenario, result: TrialResult, noisy: bool) -> Iterator[S
     """Whether the app distributed kept-alive connections as configured."""
     if not isinstance(result, Result):
         return
-    quotas, kept = scenario.env.get("QUOTAS"), result.connections_per_worker
-    if quotas and kept is not None:
+    quotas, connections = scenario.env.get("QUOTAS"), result.connections_per_worker
+    if quotas and connections is not None:
         planned = sorted(share for word in quotas.split(",") if (share := int(word)))
-        outcome = RIGHT if sorted(filter(None, kept.values())) == planned else FALSE
-        where, sentence = name_of(result), f"distributed {kept}, configured {quotas}"
+        outcome = RIGHT if sorted(filter(None, connections.values())) == planned else FALSE
+        where, sentence = name_of(result), f"distributed {connections}, configured {quotas}"
         yield Statement(scenario.name, where, noisy, "premise", "dealt", outcome, sentence)
 
 

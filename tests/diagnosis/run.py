@@ -61,8 +61,8 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    options = arguments().parse_args(words)
+def main(argv: Sequence[str] | None = None) -> int:
+    options = arguments().parse_args(argv)
     corpus: Path = options.out.absolute()
     corpus.mkdir(parents=True, exist_ok=True)
     scenarios = [scenario for scenario in SCENARIOS.values() if is_selected(scenario, options)]

@@ -23,12 +23,12 @@ def cpu_bound() -> Iterable[Scenario]:
                         f"{why}, even with several threads or an event loop", line,
                         cells, sleep_ms=0, cpu_ms=20)  # fmt: skip
     workers, many = 2 * CORES, 8 * CORES
-    more = truth("saturated|at capacity", "BusyMachine",
+    full = truth("saturated|at capacity", "BusyMachine",
                  "WaitingForSlots AllSlotsBusy Shared UnevenDealing")  # fmt: skip
     why = f"{workers} workers that compute all the time need more than {CORES} cores"
     for name in ("sync", "gthread"):
         line = f"{name} {workers},{many} --workers {workers} --threads 1 --tool fast"
-        cells = {str(workers): more, str(many): more}
+        cells = {str(workers): full, str(many): full}
         yield sweep(f"{name}-computes-on-more", why, line, cells, sleep_ms=0, cpu_ms=20)
 
 

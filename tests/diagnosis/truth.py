@@ -100,10 +100,10 @@ def sweep(
     **more: object,
 ) -> Scenario:
     """A sweep of an app in `apps`. `line`: its command line after "sweep"; `more`: of Scenario."""
-    words = line.split()
-    module = "cases_asgi" if words[0] in ASYNC else "cases"
+    arguments = line.split()
+    module = "cases_asgi" if arguments[0] in ASYNC else "cases"
     env = {"CASE": case, "SLEEP_MS": str(sleep_ms), "CPU_MS": f"{cpu_ms:g}"}
     if quotas:
         env["QUOTAS"] = quotas
-    argv, sleeper = (*words, "--app", f"{module}:app"), not cpu_ms and case != "leak"
+    argv, sleeper = (*arguments, "--app", f"{module}:app"), not cpu_ms and case != "leak"
     return Scenario(name, why, argv, cells, env, sleeper=sleeper, **more)

@@ -182,14 +182,14 @@ def cached_revision(url: str, key: str = "blog:post:1") -> int | None:
 
 async def test_a_late_reader_does_not_overwrite_an_edit(config: Settings) -> None:
     slow = SlowStorage(config)
-    late, editor, other = repository(config, slow), repository(config), repository(config)
-    reading = asyncio.ensure_future(late.post(1))
+    late_reader, editor, reader = repository(config, slow), repository(config), repository(config)
+    reading = asyncio.ensure_future(late_reader.post(1))
     await slow.has_read.wait()
     await editor.edit(1, draft("two"), 1)
     slow.may_answer.set()
     assert (await reading).revision == 1  # it started before the edit
     assert cached_revision(config.redis_url) == 2
-    assert (await other.post(1)).title == "two"
+    assert (await reader.post(1)).title == "two"
 
 
 async def test_a_late_editor_does_not_overwrite_a_newer_edit(config: Settings) -> None:
@@ -341,9 +341,9 @@ async def test_no_old_post_is_cached_if_redis_was_down_during_the_edit(
     redis_only: Settings, server: RestartableServer
 ) -> None:
     slow = SlowStorage(redis_only)
-    late, editor = repository(redis_only, slow), repository(redis_only)
+    late_reader, editor = repository(redis_only, slow), repository(redis_only)
     server.kill()
-    reading = asyncio.ensure_future(late.post(1))
+    reading = asyncio.ensure_future(late_reader.post(1))
     await slow.has_read.wait()
     await editor.edit(1, draft("two"), 1)  # cannot reach Redis
     server.start()

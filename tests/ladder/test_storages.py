@@ -416,13 +416,13 @@ def test_a_failed_batch_adds_no_post(variant: Variant) -> None:
 
 def test_preparing_sqlite_waits_for_another_writer(tmp_path: Any) -> None:
     path = tmp_path / "posts.db"
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    threading.Timer(0.3, other.execute, ["COMMIT"]).start()
+    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    writer.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.3, writer.execute, ["COMMIT"]).start()
 
     variant = Variant(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
     assert run_prepared(variant, lambda storage: storage.page(1)).posts == 0
-    other.close()
+    writer.close()
 
 
 def test_an_error_of_sqlite_other_than_busy_is_not_retried(
@@ -442,12 +442,12 @@ def test_an_add_to_sqlite_waits_for_a_writer_but_a_read_does_not(tmp_path: Any) 
     variant = Variant(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
 
     async def use(storage: Storage) -> None:
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
+        writer = sqlite3.connect(path, isolation_level=None)
+        writer.execute("BEGIN IMMEDIATE")
         adding = asyncio.ensure_future(storage.add([draft("one")]))
         assert (await storage.page(1)).posts == 0
-        other.execute("COMMIT")
-        other.close()
+        writer.execute("COMMIT")
+        writer.close()
         assert [post.title for post in await adding] == ["one"]
 
     run_prepared(variant, use)

@@ -124,8 +124,8 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def test_bash_completes_commands_and_options(installed: Path) -> None:
     script = installed / "share/bash-completion/completions/workerlab"
 
-    def completions(*words: str) -> list[str]:
-        done = run("bash", "-c", COMPLETE, "bash", script, "workerlab", *words)
+    def completions(*arguments: str) -> list[str]:
+        done = run("bash", "-c", COMPLETE, "bash", script, "workerlab", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()
 
