@@ -63,8 +63,8 @@ def compared(served: Served, workers: int) -> dict[str, float]:
     held_s = [span + gap for span in spans_s]
     waited_s = waits((request.arrival_s for request in requests), held_s, workers)
     # The gap, which is part of a lone request's overhead, is already in the hold
-    beside_s = overhead_s - gap
-    predicted_s = [wait + hold + beside_s for wait, hold in zip(waited_s, held_s, strict=True)]
+    rest_s = overhead_s - gap
+    predicted_s = [wait + hold + rest_s for wait, hold in zip(waited_s, held_s, strict=True)]
     responses_s = [request.response_s for request in requests]
     return {
         "requests": len(requests),
@@ -87,7 +87,7 @@ def theory(
 ) -> dict[str, float]:
     """The steady state, and the ranges for loads of this length; service times as configured."""
     rng, hold_s = Random(f"{kind} {workers} {rate_rps}"), measured["hold_s"]
-    extra_s, beside_s = hold_s - MEAN_S, measured["overhead_s"] - measured["gap_s"]
+    extra_s, rest_s = hold_s - MEAN_S, measured["overhead_s"] - measured["gap_s"]
     constant, means, p95s = kind == "constant", [], []
     square = hold_s**2 + (0 if constant else MEAN_S**2)
     for _ in range(SCHEDULES):
@@ -97,13 +97,13 @@ def theory(
         held_s = [extra_s + sleep_s for sleep_s in sleeps_s]
         waited_s = waits(arrivals_s, held_s, workers)
         responses_s = sorted(map(sum, zip(waited_s, held_s, strict=True)))
-        means.append(fmean(responses_s) + beside_s)
-        p95s.append(quantile(responses_s, 0.95) + beside_s)
+        means.append(fmean(responses_s) + rest_s)
+        p95s.append(quantile(responses_s, 0.95) + rest_s)
     means.sort()
     p95s.sort()
     waiting_s = allen_cunneen(rate_rps, hold_s, square, workers)
     return {
-        "mean_in_theory_s": waiting_s + hold_s + beside_s,
+        "mean_in_theory_s": waiting_s + hold_s + rest_s,
         "mean_low_s": quantile(means, 0.025),
         "mean_high_s": quantile(means, 0.975),
         "p95_middle_s": median(p95s),

@@ -36,5 +36,5 @@ def random_s() -> float:
 
 
 def hold_gil(seconds: float) -> None:
-    """Sleep in C without releasing the GIL: no other thread runs meanwhile."""
+    """Sleep in C without releasing the GIL: no other thread can run."""
     ctypes.PyDLL(None).usleep(round(seconds * 1e6))
