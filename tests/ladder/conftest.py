@@ -75,11 +75,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run tests that are coroutines."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+    """Run tests that are coroutines; they get the storage of an argument that is Prepared."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
         return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    for name, value in arguments.items():
+        if isinstance(value, Prepared):
+            value.variant.run_prepared(lambda storage: test(**{**arguments, name: storage}))  # noqa: B023
+            return True
+    asyncio.run(test(**arguments))
     return True
 
 
@@ -330,6 +335,22 @@ class Variant:
                 await storage.stop()
 
         return asyncio.run(whole()) if self.async_mode else finish(whole())
+
+    def run_prepared(self, use: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
+        """Call `use` with a new storage whose schema is prepared."""
+
+        async def prepare_and_use(storage: Storage) -> T:
+            await storage.prepare()
+            return await use(storage)
+
+        return self.run(prepare_and_use)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """As an argument of a test that is a coroutine: a prepared storage."""
+
+    variant: Variant
 
 
 VARIANTS = [

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -24,13 +24,13 @@ from tests.integration.conftest import ROOT
 from tests.ladder.conftest import (
     ANSWER_S,
     VARIANTS,
+    Prepared,
     RestartableServer,
     Variant,
     restartable_mongodb,
     restartable_postgresql,
 )
 
-Use = Callable[[Storage], Coroutine[Any, Any, Any]]
 BLOCKING = [variant for variant in VARIANTS if "blocking" in str(variant.id)]
 ASYNC = [variant for variant in VARIANTS if "async" in str(variant.id)]
 # MongoDB has transactions only in replica sets
@@ -41,12 +41,9 @@ def draft(title: str, body: str = "Some *text*.") -> Draft:
     return Draft.of(title, body)
 
 
-def run_prepared(variant: Variant, use: Use) -> Any:
-    async def prepare_and_use(storage: Storage) -> Any:
-        await storage.prepare()
-        return await use(storage)
-
-    return variant.run(prepare_and_use)
+@pytest.fixture
+def storage(variant: Variant) -> Prepared:
+    return Prepared(variant)
 
 
 async def at_once(variant: Variant, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
@@ -67,101 +64,85 @@ async def at_once(variant: Variant, calls: list[Coroutine[Any, Any, Any]]) -> li
 # --- posts -----------------------------------------------------------------------------------
 
 
-def test_added_posts_are_numbered_and_listed_newest_first(variant: Variant) -> None:
-    async def use(storage: Storage) -> None:
-        before = int(time.time())
-        added = await storage.add([draft("one"), draft("two")])
-        added += await storage.add([draft("three")])
-        assert [post.title for post in added] == ["one", "two", "three"]
-        assert [post.id for post in added] == [1, 2, 3]
-        for post in added:
-            assert post.revision == 1
-            assert before <= post.created == post.edited <= time.time()
-            assert await storage.post(post.id) == post
-        lines = [Line(post.id, post.title, post.created) for post in reversed(added)]
-        page = await storage.page(1)
-        assert (list(page.lines), page.posts, page.number) == (lines, 3, 1)
-        (old,) = await storage.add([draft("old")], at=1_000_000_000)
-        assert old.created == old.edited == 1_000_000_000
-
-    run_prepared(variant, use)
+async def test_added_posts_are_numbered_and_listed_newest_first(storage: Storage) -> None:
+    before = int(time.time())
+    added = await storage.add([draft("one"), draft("two")])
+    added += await storage.add([draft("three")])
+    assert [post.title for post in added] == ["one", "two", "three"]
+    assert [post.id for post in added] == [1, 2, 3]
+    for post in added:
+        assert post.revision == 1
+        assert before <= post.created == post.edited <= time.time()
+        assert await storage.post(post.id) == post
+    lines = [Line(post.id, post.title, post.created) for post in reversed(added)]
+    page = await storage.page(1)
+    assert (list(page.lines), page.posts, page.number) == (lines, 3, 1)
+    (old,) = await storage.add([draft("old")], at=1_000_000_000)
+    assert old.created == old.edited == 1_000_000_000
 
 
-def test_pages_beyond_the_last_are_empty(variant: Variant) -> None:
-    async def use(storage: Storage) -> None:
-        empty = await storage.page(1)
-        assert (empty.lines, empty.posts) == ((), 0)
-        posts = 2 * POSTS_PER_PAGE + 1
-        await storage.add([draft(f"post {number}") for number in range(1, posts + 1)])
-        results = [await storage.page(number) for number in (1, 2, 3)]
-        assert [line.id for page in results for line in page.lines] == [*range(posts, 0, -1)]
-        for number in (4, 10**9, 2**62, 10**30):
-            beyond = await storage.page(number)
-            assert (beyond.lines, beyond.posts, beyond.number) == ((), posts, number)
-
-    run_prepared(variant, use)
+async def test_pages_beyond_the_last_are_empty(storage: Storage) -> None:
+    empty = await storage.page(1)
+    assert (empty.lines, empty.posts) == ((), 0)
+    posts = 2 * POSTS_PER_PAGE + 1
+    await storage.add([draft(f"post {number}") for number in range(1, posts + 1)])
+    results = [await storage.page(number) for number in (1, 2, 3)]
+    assert [line.id for page in results for line in page.lines] == [*range(posts, 0, -1)]
+    for number in (4, 10**9, 2**62, 10**30):
+        beyond = await storage.page(number)
+        assert (beyond.lines, beyond.posts, beyond.number) == ((), posts, number)
 
 
 @pytest.mark.parametrize(
     "text", ["żółw 🐢 日本", "a'b\"; DROP TABLE posts; --", "?%s$1{x}", "\\u0001"]
 )
-def test_any_text_is_stored_unchanged(variant: Variant, text: str) -> None:
-    async def use(storage: Storage) -> None:
-        (added,) = await storage.add([draft(text, text * 20)])
-        post = await storage.post(added.id)
-        assert (post.title, post.body) == (text, text * 20)
-
-    run_prepared(variant, use)
+async def test_any_text_is_stored_unchanged(text: str, storage: Storage) -> None:
+    (added,) = await storage.add([draft(text, text * 20)])
+    post = await storage.post(added.id)
+    assert (post.title, post.body) == (text, text * 20)
 
 
-def test_an_edit_needs_the_current_revision_of_an_existing_post(variant: Variant) -> None:
-    async def use(storage: Storage) -> None:
-        (added,) = await storage.add([draft("old")], at=1_000_000_000)
-        edited = await storage.edit(added.id, draft("new", "other"), 1)
-        assert (edited.title, edited.body, edited.revision) == ("new", "other", 2)
-        assert edited.created == 1_000_000_000 < edited.edited
-        assert await storage.post(added.id) == edited
-        for revision in (1, 3, 0, -1, 2**31 - 1, 2**63, 10**30):
-            with pytest.raises(Conflict) as conflict:
-                await storage.edit(added.id, draft("late"), revision)
-            assert conflict.value.revision == 2
-        for number in (2, 0, -1, 2**63, 10**30):
-            assert await storage.post(number) is None
-            with pytest.raises(NoSuchPost):
-                await storage.edit(number, draft("none"), 1)
-        assert await storage.post(added.id) == edited
-
-    run_prepared(variant, use)
+async def test_an_edit_needs_the_current_revision_of_an_existing_post(storage: Storage) -> None:
+    (added,) = await storage.add([draft("old")], at=1_000_000_000)
+    edited = await storage.edit(added.id, draft("new", "other"), 1)
+    assert (edited.title, edited.body, edited.revision) == ("new", "other", 2)
+    assert edited.created == 1_000_000_000 < edited.edited
+    assert await storage.post(added.id) == edited
+    for revision in (1, 3, 0, -1, 2**31 - 1, 2**63, 10**30):
+        with pytest.raises(Conflict) as conflict:
+            await storage.edit(added.id, draft("late"), revision)
+        assert conflict.value.revision == 2
+    for number in (2, 0, -1, 2**63, 10**30):
+        assert await storage.post(number) is None
+        with pytest.raises(NoSuchPost):
+            await storage.edit(number, draft("none"), 1)
+    assert await storage.post(added.id) == edited
 
 
-def test_one_of_many_concurrent_edits_wins(variant: Variant) -> None:
-    async def use(storage: Storage) -> None:
-        (post,) = await storage.add([draft("0")])
-        for revision in range(1, 6):
-            edits = [storage.edit(post.id, draft(f"{revision}.{n}"), revision) for n in range(12)]
-            results = await at_once(variant, edits)
-            (winner,) = [result for result in results if isinstance(result, Post)]
-            conflicts = [result for result in results if isinstance(result, Conflict)]
-            assert len(conflicts) == 11, results
-            assert winner.revision == revision + 1
-            assert {conflict.revision for conflict in conflicts} == {revision + 1}
-            assert await storage.post(post.id) == winner
-
-    run_prepared(variant, use)
+async def test_one_of_many_concurrent_edits_wins(variant: Variant, storage: Storage) -> None:
+    (post,) = await storage.add([draft("0")])
+    for revision in range(1, 6):
+        edits = [storage.edit(post.id, draft(f"{revision}.{n}"), revision) for n in range(12)]
+        results = await at_once(variant, edits)
+        (winner,) = [result for result in results if isinstance(result, Post)]
+        conflicts = [result for result in results if isinstance(result, Conflict)]
+        assert len(conflicts) == 11, results
+        assert winner.revision == revision + 1
+        assert {conflict.revision for conflict in conflicts} == {revision + 1}
+        assert await storage.post(post.id) == winner
 
 
-def test_posts_added_concurrently_get_distinct_numbers(variant: Variant) -> None:
-    async def use(storage: Storage) -> None:
-        groups = [[draft(f"{group}.{n}") for n in range(5)] for group in range(12)]
-        results = await at_once(variant, [storage.add(group) for group in groups])
-        assert all(isinstance(posts, list) for posts in results), results
-        for group, posts in zip(groups, results, strict=True):
-            assert [post.title for post in posts] == [added.title for added in group]
-            assert sorted(post.id for post in posts) == [post.id for post in posts]
-        assert len({post.id for posts in results for post in posts}) == 60
-        assert (await storage.page(1)).posts == 60
-
-    run_prepared(variant, use)
+async def test_posts_added_concurrently_get_distinct_numbers(
+    variant: Variant, storage: Storage
+) -> None:
+    groups = [[draft(f"{group}.{n}") for n in range(5)] for group in range(12)]
+    results = await at_once(variant, [storage.add(group) for group in groups])
+    assert all(isinstance(posts, list) for posts in results), results
+    for group, posts in zip(groups, results, strict=True):
+        assert [post.title for post in posts] == [added.title for added in group]
+        assert sorted(post.id for post in posts) == [post.id for post in posts]
+    assert len({post.id for posts in results for post in posts}) == 60
+    assert (await storage.page(1)).posts == 60
 
 
 def test_a_storage_reports_its_version(variant: Variant) -> None:
@@ -221,22 +202,19 @@ def test_eight_processes_prepare_a_schema_concurrently(variant: Variant) -> None
     assert post.id == 1
 
 
-def test_preparing_a_prepared_schema_changes_nothing(variant: Variant) -> None:
-    async def use(storage: Storage) -> None:
-        await storage.add([draft("one")])
-        await storage.prepare()
-        await storage.prepare()
-        assert (await storage.page(1)).posts == 1
-        (second,) = await storage.add([draft("two")])
-        assert second.id == 2
-
-    run_prepared(variant, use)
+async def test_preparing_a_prepared_schema_changes_nothing(storage: Storage) -> None:
+    await storage.add([draft("one")])
+    await storage.prepare()
+    await storage.prepare()
+    assert (await storage.page(1)).posts == 1
+    (second,) = await storage.add([draft("two")])
+    assert second.id == 2
 
 
 def test_an_older_schema_is_migrated_and_a_newer_one_refused(
     variant: Variant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_prepared(variant, lambda storage: storage.add([draft("old")]))
+    variant.run_prepared(lambda storage: storage.add([draft("old")]))
     with monkeypatch.context() as future:
         future.setattr(sql, "STEPS", (*sql.STEPS, "ALTER TABLE posts ADD COLUMN mood text"))
         future.setattr(mongodb, "STEPS", mongodb.STEPS + 1)
@@ -246,21 +224,18 @@ def test_an_older_schema_is_migrated_and_a_newer_one_refused(
             if isinstance(storage, sql.Sql):
                 assert await storage._run([("SELECT mood FROM posts", ())]) == [[(None,)]]
 
-        run_prepared(variant, read)
+        variant.run_prepared(read)
 
     with pytest.raises(Unreachable, match=r"schema is at step 2, this blog supports 1"):
         variant.run(lambda storage: storage.prepare())
 
 
-def test_a_dropped_schema_can_be_prepared_again(variant: Variant) -> None:
-    async def use(storage: Storage) -> None:
-        await storage.add([draft("one")])
-        await storage.drop()
-        await storage.drop()
-        await storage.prepare()
-        assert (await storage.page(1)).posts == 0
-
-    run_prepared(variant, use)
+async def test_a_dropped_schema_can_be_prepared_again(storage: Storage) -> None:
+    await storage.add([draft("one")])
+    await storage.drop()
+    await storage.drop()
+    await storage.prepare()
+    assert (await storage.page(1)).posts == 0
 
 
 def test_dropping_leaves_the_data_of_other_apps(mongodb: str) -> None:
@@ -275,7 +250,7 @@ def test_dropping_leaves_the_data_of_other_apps(mongodb: str) -> None:
 
     with pymongo.MongoClient(url) as client:
         client.shop.counters.insert_one({"_id": "orders", "n": 17})
-        run_prepared(variant, add_and_drop)
+        variant.run_prepared(add_and_drop)
         assert client.shop.counters.find_one() == {"_id": "orders", "n": 17}
         assert client.shop.list_collection_names() == ["counters"]
         client.drop_database("shop")
@@ -296,6 +271,11 @@ def failing(request: pytest.FixtureRequest, server: RestartableServer) -> Varian
     return Variant(Settings(storage_url=server.url, pool=4, answer_s=4.0), request.param)
 
 
+@pytest.fixture
+def failing_storage(failing: Variant) -> Prepared:
+    return Prepared(failing)
+
+
 async def recovers(storage: Storage) -> None:
     """Wait until the same storage object works again."""
     deadline_s = time.monotonic() + 120
@@ -309,53 +289,45 @@ async def recovers(storage: Storage) -> None:
             assert time.monotonic() < deadline_s
 
 
-def test_a_killed_database_is_unreachable_until_it_restarts(
-    failing: Variant, server: RestartableServer
+async def test_a_killed_database_is_unreachable_until_it_restarts(
+    failing: Variant, server: RestartableServer, failing_storage: Storage
 ) -> None:
-    async def use(storage: Storage) -> None:
-        (post,) = await storage.add([draft("one")])
-        results = await at_once(failing, [storage.post(post.id) for _ in range(12)])
-        assert results == [post] * 12  # premise: connections are open
-        server.kill()
-        for _ in range(2):
-            results = await at_once(failing, [storage.post(post.id) for _ in range(12)])
-            assert {type(result) for result in results} == {Unreachable}, results
-        with pytest.raises(Unreachable):
-            await storage.edit(post.id, draft("two"), 1)
-        server.start()
-        await recovers(storage)
-        results = await at_once(failing, [storage.page(1) for _ in range(12)])
-        assert {page.lines[0].title for page in results} == {"again"}
-
-    run_prepared(failing, use)
+    (post,) = await failing_storage.add([draft("one")])
+    results = await at_once(failing, [failing_storage.post(post.id) for _ in range(12)])
+    assert results == [post] * 12  # premise: connections are open
+    server.kill()
+    for _ in range(2):
+        results = await at_once(failing, [failing_storage.post(post.id) for _ in range(12)])
+        assert {type(result) for result in results} == {Unreachable}, results
+    with pytest.raises(Unreachable):
+        await failing_storage.edit(post.id, draft("two"), 1)
+    server.start()
+    await recovers(failing_storage)
+    results = await at_once(failing, [failing_storage.page(1) for _ in range(12)])
+    assert {page.lines[0].title for page in results} == {"again"}
 
 
-def test_a_restart_between_two_calls_goes_unnoticed(
-    failing: Variant, server: RestartableServer
+async def test_a_restart_between_two_calls_goes_unnoticed(
+    failing: Variant, server: RestartableServer, failing_storage: Storage
 ) -> None:
     """Idle connections that broke are not reused."""
-
-    async def use(storage: Storage) -> None:
-        await at_once(failing, [storage.page(1) for _ in range(12)])
-        server.kill()
-        server.start()
-        if server.kind == "mongodb":  # its driver detects a restart late, and the posts are lost
-            await recovers(storage)
-        results = await at_once(failing, [storage.page(1) for _ in range(12)])
-        assert not [result for result in results if isinstance(result, Exception)], results
-
-    run_prepared(failing, use)
+    await at_once(failing, [failing_storage.page(1) for _ in range(12)])
+    server.kill()
+    server.start()
+    if server.kind == "mongodb":  # its driver detects a restart late, and the posts are lost
+        await recovers(failing_storage)
+    results = await at_once(failing, [failing_storage.page(1) for _ in range(12)])
+    assert not [result for result in results if isinstance(result, Exception)], results
 
 
-def test_a_hung_database_is_unreachable(failing: Variant, server: RestartableServer) -> None:
-    async def use(storage: Storage) -> None:
-        await storage.page(1)
-        with server.paused():
-            results = await at_once(failing, [storage.page(1) for _ in range(6)])
-            assert {type(result) for result in results} == {Unreachable}, results
-        await recovers(storage)
-
-    run_prepared(failing, use)
+async def test_a_hung_database_is_unreachable(
+    failing: Variant, server: RestartableServer, failing_storage: Storage
+) -> None:
+    await failing_storage.page(1)
+    with server.paused():
+        results = await at_once(failing, [failing_storage.page(1) for _ in range(6)])
+        assert {type(result) for result in results} == {Unreachable}, results
+    await recovers(failing_storage)
 
 
 @pytest.mark.parametrize("async_mode", [False, True], ids=["blocking", "async"])
@@ -393,25 +365,20 @@ def test_cancelled_calls_release_their_connections(variant: Variant) -> None:
         results = await asyncio.gather(*(storage.post(post.id) for _ in range(8)))
         assert results == [post] * 8
 
-    run_prepared(two_connections, use)
+    two_connections.run_prepared(use)
 
 
 @pytest.mark.parametrize("variant", TRANSACTIONAL, indirect=True)
-def test_a_failed_batch_adds_no_post(variant: Variant) -> None:
+async def test_a_failed_batch_adds_no_post(variant: Variant, storage: Storage) -> None:
     """And its connection remains usable."""
+    is_postgresql = "postgres" in variant.settings.storage_url
     good = draft("good")
-    bad = replace(
-        good, title="zero \x00 byte" if "postgres" in variant.settings.storage_url else None
-    )
-
-    async def use(storage: Storage) -> None:
-        with pytest.raises(Exception, match=r"NULL|NUL"):
-            await storage.add([good, bad])
-        assert (await storage.page(1)).posts == 0
-        await storage.add([good, good])
-        assert (await storage.page(1)).posts == 2
-
-    run_prepared(variant, use)
+    bad = replace(good, title="zero \x00 byte" if is_postgresql else None)
+    with pytest.raises(Exception, match=r"NULL|NUL"):
+        await storage.add([good, bad])
+    assert (await storage.page(1)).posts == 0
+    await storage.add([good, good])
+    assert (await storage.page(1)).posts == 2
 
 
 def test_preparing_sqlite_waits_for_another_writer(tmp_path: Any) -> None:
@@ -421,7 +388,7 @@ def test_preparing_sqlite_waits_for_another_writer(tmp_path: Any) -> None:
     threading.Timer(0.3, writer.execute, ["COMMIT"]).start()
 
     variant = Variant(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
-    assert run_prepared(variant, lambda storage: storage.page(1)).posts == 0
+    assert variant.run_prepared(lambda storage: storage.page(1)).posts == 0
     writer.close()
 
 
@@ -437,17 +404,14 @@ def test_an_error_of_sqlite_other_than_busy_is_not_retried(
     db.close()
 
 
-def test_an_add_to_sqlite_waits_for_a_writer_but_a_read_does_not(tmp_path: Any) -> None:
-    path = tmp_path / "posts.db"
-    variant = Variant(Settings(storage_url=f"sqlite:///{path}", answer_s=ANSWER_S), True)
-
-    async def use(storage: Storage) -> None:
-        writer = sqlite3.connect(path, isolation_level=None)
-        writer.execute("BEGIN IMMEDIATE")
-        adding = asyncio.ensure_future(storage.add([draft("one")]))
-        assert (await storage.page(1)).posts == 0
-        writer.execute("COMMIT")
-        writer.close()
-        assert [post.title for post in await adding] == ["one"]
-
-    run_prepared(variant, use)
+@pytest.mark.parametrize("variant", [("sqlite", True)], ids=["sqlite-async"], indirect=True)
+async def test_an_add_to_sqlite_waits_for_a_writer_but_a_read_does_not(
+    storage: Storage, tmp_path: Any
+) -> None:
+    writer = sqlite3.connect(tmp_path / "posts.db", isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    adding = asyncio.ensure_future(storage.add([draft("one")]))
+    assert (await storage.page(1)).posts == 0
+    writer.execute("COMMIT")
+    writer.close()
+    assert [post.title for post in await adding] == ["one"]
