@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.benchmarks.machine import busy_s
+from tests.benchmarks.machine import alternating, busy_s
 from tests.benchmarks.nginx import nginx
 from workerlab.load.registry import tool_named
 from workerlab.model.evidence import Command, Output
@@ -157,12 +157,8 @@ def compare(pair: Pair, repeats: int, seconds: float) -> Results:
     """(tool, reference) of each repetition."""
     cores = sorted(os.sched_getaffinity(0))
     with serving(pair, cores[-1] if len(cores) > 1 else None) as url:
-        results = []
-        for number in range(repeats + 1):
-            order = (pair.tool, pair.reference) if number % 2 else (pair.reference, pair.tool)
-            by_tool = {tool: drive(tool, pair, url, seconds, cores[0]) for tool in order}
-            results.append((by_tool[pair.tool], by_tool[pair.reference]))
-        return results[1:]  # without the warm-up
+        tools = {True: pair.tool, False: pair.reference}
+        return alternating(repeats, lambda side: drive(tools[side], pair, url, seconds, cores[0]))
 
 
 def missing(pair: Pair) -> str | None:

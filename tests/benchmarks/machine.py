@@ -1,11 +1,15 @@
-"""Shared by the benchmarks: CPU use, and a server's throughput according to wrk."""
+"""Shared by the benchmarks: CPU use, paired measurements, and throughput according to wrk."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
+from typing import TypeVar
 
 import psutil
+
+T = TypeVar("T")
 
 
 def busy_s() -> float:
@@ -18,6 +22,15 @@ def used_s(process: psutil.Process) -> float:
     """CPU seconds of a process and its descendants."""
     processes = [process, *process.children(recursive=True)]
     return sum(sum(member.cpu_times()[:2]) for member in processes)
+
+
+def alternating(pairs: int, measure: Callable[[bool], T]) -> list[tuple[T, T]]:
+    """Pairs of `measure(True)` and `measure(False)`, in alternating order, after a warm-up pair."""
+    results = []
+    for number in range(pairs + 1):
+        by_side = {side: measure(side) for side in ((True, False) if number % 2 else (False, True))}
+        results.append((by_side[True], by_side[False]))
+    return results[1:]
 
 
 def wrk_rps(url: str, seconds: int = 1, connection: str = "close") -> float:

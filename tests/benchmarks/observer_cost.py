@@ -31,7 +31,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.benchmarks.machine import wrk_rps
+from tests.benchmarks.machine import alternating, wrk_rps
 from tests.builders.launch import launch
 from workerlab.model.plan import App, Server
 from workerlab.observe.cpu import Processes, RunQueue
@@ -127,15 +127,12 @@ def rate(server: Running, directory: Path, observed: bool) -> float:
 
 def show_load(names: list[str], pairs: int, same: bool) -> None:
     for name in names:
-        ratios = []
         with tempfile.TemporaryDirectory(prefix="observer-cost-") as temporary:
             directory = Path(temporary)
             with serve(hello(name, directory)) as server:
-                for number in range(pairs + 1):
-                    order = (True, False) if number % 2 else (False, True)
-                    rps = {side: rate(server, directory, side and not same) for side in order}
-                    ratios.append(rps[True] / rps[False])
-        low, middle, high = statistics.quantiles(ratios[1:], n=4)  # without the warm-up
+                measure = partial(rate, server, directory)
+                rates = alternating(pairs, lambda observed: measure(observed and not same))  # noqa: B023
+        low, middle, high = statistics.quantiles((a / b for a, b in rates), n=4)
         print(f"{name:10} {middle:7.3f} {low:7.3f} {high:7.3f}   observed / not", flush=True)
 
 

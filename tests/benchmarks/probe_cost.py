@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.benchmarks.machine import wrk_rps
+from tests.benchmarks.machine import alternating, wrk_rps
 from tests.builders.launch import launch
 from workerlab.model.plan import App, Server
 from workerlab.server.running import Launch
@@ -52,21 +52,19 @@ def hello(name: str, directory: Path, records: int) -> Launch:
 
 def ratios(name: str, options: argparse.Namespace) -> list[float]:
     """The ratios with / without of all pairs of one launch."""
-    pairs, seconds = options.pairs, options.seconds
     connection = "keep-alive" if options.keepalive else "close"
-    records = 0 if options.same else 40_000 * seconds * (pairs + 2)
-    results = []
+    records = 0 if options.same else 40_000 * options.seconds * (options.pairs + 2)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="probe-cost-")))
-        urls = {
-            side: stack.enter_context(serve(hello(name, directory / side, count))).url
+        with_url, without_url = (
+            stack.enter_context(serve(hello(name, directory / side, count))).url
             for side, count in (("with", records), ("without", 0))
-        }
-        for number in range(pairs + 1):
-            order = ("with", "without") if number % 2 else ("without", "with")
-            rps = {side: wrk_rps(urls[side], seconds, connection) for side in order}
-            results.append(rps["with"] / rps["without"])
-    return results[1:]  # without the warm-up
+        )
+
+        def measure(has_probe: bool) -> float:
+            return wrk_rps(with_url if has_probe else without_url, options.seconds, connection)
+
+        return [a / b for a, b in alternating(options.pairs, measure)]
 
 
 def main() -> None:

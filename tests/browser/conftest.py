@@ -157,7 +157,9 @@ def windows(browser: Any) -> Windows:
 
 @pytest.fixture
 def open_page(windows: Windows, tmp_path: Path) -> Iterator[Open]:
-    """Opens a document or a file with the given page options; replaces the previous one."""
+    """Opens a document or a file with the given page options; replaces the previous one. None may
+    log messages or request other URLs."""
+    documents: list[Opened] = []
     with ExitStack() as stack:
 
         def open_document(source: Document | Path, **options: Any) -> Opened:
@@ -169,9 +171,13 @@ def open_page(windows: Windows, tmp_path: Path) -> Iterator[Open]:
             page = windows.blank(**options)
             opened = Opened(page, path, options.get("java_script_enabled", True))
             stack.callback(opened.close)
+            documents.append(opened)
             return opened
 
         yield open_document
+    for opened in documents:
+        assert opened.complaints == []
+        assert opened.foreign_requests == []
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from tests.browser.test_live import (
     fits_width,
     lesson,
     press,
+    send_request,
     wait_for,
     wait_for_text,
 )
@@ -167,21 +167,10 @@ async def take_one_step(shared: Shared) -> None:
         stream.cancel()
 
 
-def send_request(
-    shared: Shared, method: str, path: str, body: str | None = None, **headers: str
-) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", shared.port, timeout=TIMEOUT_S)
-    connection.request(method, path, body, {"Host": shared.netloc, **headers})
-    response = connection.getresponse()
-    status, text = response.status, response.read().decode()
-    connection.close()
-    return status, text
-
-
 def test_pupils_can_only_join_and_guess(shared: Shared) -> None:
     token = urlsplit(shared.address).path
     action = json.dumps({"do": "start", "tab": "nobody"})
-    assert send_request(shared, "GET", "/")[0] == 200  # premise
+    assert send_request(shared.netloc, "GET", "/")[0] == 200  # premise
     for method, path, headers, statuses in (
         ("GET", "/", {"Host": f"evil.example:{shared.port}"}, {403}),
         ("POST", "/join", {"Origin": "http://evil.example"}, {403}),
@@ -195,14 +184,17 @@ def test_pupils_can_only_join_and_guess(shared: Shared) -> None:
         ("POST", "/guess", {}, {400}),
     ):
         body = action if method == "POST" else None
-        assert send_request(shared, method, path, body, **headers)[0] in statuses, (method, path)
-    assert "too long" in send_request(shared, "POST", "/join", "x" * 20_000)[1]
+        assert send_request(shared.netloc, method, path, body, **headers)[0] in statuses, (
+            method,
+            path,
+        )
+    assert "too long" in send_request(shared.netloc, "POST", "/join", "x" * 20_000)[1]
     assert shared.servers == []
 
 
 def test_wrong_codes_are_limited(shared: Shared) -> None:
     def join(code: str) -> str:
-        return send_request(shared, "POST", "/join", json.dumps({"code": code}))[1]
+        return send_request(shared.netloc, "POST", "/join", json.dumps({"code": code}))[1]
 
     for _ in range(20):  # a page without a code sends an empty one
         assert "wrong room code" in join("")
@@ -223,7 +215,8 @@ def test_pupils_join_at_all_addresses_and_the_teacher_only_on_loopback(tmp_path:
         }  # fmt: skip
         assert "no one there can control the lab" in lab.output
         assert "without encryption" in lab.output
-        assert send_request(lab, "GET", "/", Host=f"localhost:{lab.port}")[0] == 200
+        loopback = f"127.0.0.1:{lab.port}"
+        assert send_request(loopback, "GET", "/", Host=f"localhost:{lab.port}")[0] == 200
         assert ("Only this machine" in lab.output) == lab.netloc.startswith("127.")
     finally:
         lab.close()

@@ -3,6 +3,7 @@ that watch or close, and requests of other sites."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -480,6 +481,17 @@ def test_a_killed_lab_leaves_no_process_and_its_page_says_so(live: Lab) -> None:
     live.complaints.clear()  # about refused connections
 
 
+def send_request(
+    netloc: str, method: str, path: str, body: str | None = None, **headers: str
+) -> tuple[int, str]:
+    """(status, body). `Host` is `netloc` unless given."""
+    connection = http.client.HTTPConnection(netloc, timeout=TIMEOUT_S)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, {"Host": netloc, **headers})
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+
 FOREIGN_REQUESTS = (
     ("GET", {"Host": "evil.example"}, "{token}", 403),
     ("POST", {"Origin": "http://evil.example"}, "{token}act", 403),
@@ -500,14 +512,10 @@ def test_only_loopback_is_listened_on_and_foreign_requests_are_rejected(live: La
     assert listening == ["127.0.0.1"]
     parts = urlsplit(live.address)
     for method, headers, path, status in FOREIGN_REQUESTS:
-        connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
-        all_headers = {"Host": parts.netloc, **headers}
         body = json.dumps({"do": "start", "tab": "nobody"}) if method == "POST" else None
-        connection.request(method, path.replace("{token}", parts.path), body, all_headers)
-        answer = connection.getresponse()
-        assert answer.status == status, (method, headers, path)
-        answer.read()
-        connection.close()
+        url = path.replace("{token}", parts.path)
+        answer = send_request(parts.netloc, method, url, body, **headers)
+        assert answer[0] == status, (method, headers, path)
         assert live.servers == []
 
 
