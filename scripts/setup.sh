@@ -12,17 +12,16 @@ set -euo pipefail
 exec 1>&2
 export DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-state=$root/.setup  # the lock, the output of the last command, times of failed installations
+state=$root/.setup  # the lock, the output of commands, times of failed installations
 system=${WORKERLAB_SYSTEM:-}  # root of the system's own files; tests use another one
-python='' apt_updated='' hold_files=()
+python='' apt_updated='' venv_group='' hold_files=()
 
 say() { echo "setup: $*"; }
 fail() { say "$*"; exit 3; }
-
 # step TITLE COMMAND...: shows the output of COMMAND only if it fails.
 step() {
-  say "$1"
-  if ! "${@:2}" >"$state/output" 2>&1 </dev/null; then tail -n 30 "$state/output"; return 1; fi
+  local output=$state/output-${2##*/}; say "$1"
+  "${@:2}" >"$output" 2>&1 </dev/null || { tail -n 30 "$output"; return 1; }
 }
 
 # have PROGRAM: is it installed, under any of its names? Debian and brew keep PostgreSQL's programs
@@ -35,13 +34,11 @@ have() {
   esac
   command -v "$@" >/dev/null 2>&1
 }
-
 # settled PROGRAM: installed, or attempted within the last hour (not every sweep tries again).
 settled() { have "$1" || [ -n "$(find "$state/$1-tried" -mmin -60 2>/dev/null)" ]; }
 
 # What an installation depends on: the requirements, and the path, because a venv cannot be moved.
 fingerprint() { { cat "$root/pyproject.toml" "$root/constraints.txt"; echo "$root"; } | cksum; }
-
 # complete VENV PROGRAM: is VENV complete and up to date, and does its interpreter still run?
 complete() {
   [ -x "$1/bin/$2" ] && [ "$(cat "$1/.complete" 2>/dev/null)" = "$(fingerprint)" ] &&
@@ -56,8 +53,7 @@ apt() {
 
 # hold PATH FILE MODE TEXT: creates FILE for the duration of this setup, unless PATH exists.
 hold() {
-  [ ! -e "$1" ] || return 0
-  hold_files+=("$1")
+  if [ -e "$1" ]; then return 0; else hold_files+=("$1"); fi
   printf '%b' "$4" | as_root install -D -m "$3" /dev/stdin "$2"
 }
 # Debian starts the servers that it installs, now and at every boot, and creates a database cluster.
@@ -67,14 +63,16 @@ hold_services() {
   hold "$policy" "$policy" 755 '#!/bin/sh\nexit 101\n' &&
     hold "$clusters" "$clusters/workerlab.conf" 644 'create_main_cluster = off\n'
 }
-release_services() { [ ${#hold_files[@]} = 0 ] || as_root rm -rf "${hold_files[@]}" || true; }
+clean_up() {
+  [ ${#hold_files[@]} = 0 ] || as_root rm -rf "${hold_files[@]}" || true
+  [ -z "$venv_group" ] || kill -- "-$venv_group" 2>/dev/null || true
+}
 
 # get BREW-PACKAGE APT-PACKAGE...: installs with the package manager that this user may use, if any.
 get() {
   local brew=$1; shift
   if as_root apt-get --version >/dev/null 2>&1; then
-    # Continue on errors: the packages may not come from the mirror that is unreachable.
-    [ -n "$apt_updated" ] || { apt_updated=yes; apt update || true; }
+    [ -n "$apt_updated" ] || { apt_updated=yes; apt update || true; }  # other mirrors may work
     [[ "$*" != *postgresql* && "$*" != *redis-server* ]] || hold_services || return 0
     apt install "$@" || true
     [[ "$*" != *redis-server* ]] || as_root systemctl disable redis-server >/dev/null 2>&1 || true
@@ -119,8 +117,7 @@ find_python() {
     if can_make_venv; then return 0; fi
     without_venv=${without_venv:-$python}
   done
-  python=$without_venv
-  return 1
+  python=$without_venv; return 1
 }
 ensure_python() {
   if find_python; then return 0; fi
@@ -168,12 +165,15 @@ main() {
   for name in "${optional[@]}"; do settled "$name" || missing=$name; done
   if [ -z "$missing" ] && complete "$venv" "$program"; then return 0; fi
   { mkdir -p "$state" && exec 9>>"$state/lock"; } 2>/dev/null || fail "$state cannot be written."
-  trap release_services EXIT
+  trap clean_up EXIT
   ensure_python
   lock_within 1 || { say "waiting for another setup in this checkout"; lock_within 600; } ||
     fail "another setup has held $state/lock for 10 minutes: giving up."
-  make_venv "$venv" "$program" "${packages[@]}"
+  set -m  # a process group of its own, which can be ended
+  make_venv "$venv" "$program" "${packages[@]}" & venv_group=$!
+  set +m
   ensure "${optional[@]}"
+  wait "$venv_group" || exit
   say "done"
 }
 
