@@ -119,10 +119,7 @@ def test_the_command_of_a_plain_load() -> None:
         ({"method": "HEAD"}, ["-i"]),
         ({"method": "DELETE"}, ["-m", "DELETE"]),
         ({"method": "POST"}, ["-m", "POST"]),
-        (
-            {"method": "POST", "body_file": "/b"},
-            ["-p", "/b", "-T", "application/octet-stream"],
-        ),
+        ({"method": "POST", "body_file": "/b"}, ["-p", "/b", "-T", "application/octet-stream"]),
         ({"method": "PUT", "body_file": "/b"}, ["-u", "/b", "-T", "application/octet-stream"]),
         (
             {"method": "PATCH", "body_file": "/b", "headers": (("content-type", "a/b"),)},
@@ -268,19 +265,13 @@ def test_a_run_that_took_no_time_has_no_rates() -> None:
         # A response may be both too long and a 500, but there are never more failures than requests
         (
             5,
-            (
-                "   (Connect: 0, Receive: 0, Length: 5, Exceptions: 0)",
-                "Non-2xx responses:      5",
-            ),
+            ("   (Connect: 0, Receive: 0, Length: 5, Exceptions: 0)", "Non-2xx responses:      5"),
             {"length": 5, "non_2xx": 5},
             5,
         ),
         (
             9,
-            (
-                "   (Connect: 2, Receive: 0, Length: 5, Exceptions: 0)",
-                "Non-2xx responses:      5",
-            ),
+            ("   (Connect: 2, Receive: 0, Length: 5, Exceptions: 0)", "Non-2xx responses:      5"),
             {"connect": 2, "length": 5, "other": 2, "non_2xx": 5},
             7,
         ),

@@ -329,7 +329,4 @@ def test_all_processes_must_receive_the_same_body(
     total = tally(PAGE, 2)
     total.add(other)
     printed = document("fast", parsed_options(requests=6), total)
-    assert (printed.body_sha256, printed.errors) == (
-        digest,
-        {"body": failed} if failed else {},
-    )
+    assert (printed.body_sha256, printed.errors) == (digest, {"body": failed} if failed else {})

@@ -44,9 +44,7 @@ def parse(
         return None
     recogniser.remember(data, parser)
     response = ParsedResponse(
-        status=parser.status,
-        body_bytes=parser.body_bytes,
-        keeps_connection=parser.keeps_connection,
+        status=parser.status, body_bytes=parser.body_bytes, keeps_connection=parser.keeps_connection
     )
     return response, parser.checksum
 

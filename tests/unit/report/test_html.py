@@ -74,9 +74,7 @@ from workerlab.report.html.page import (
     pictures,
     render,
 )
-from workerlab.report.html.series import (
-    cells_over_time,
-)
+from workerlab.report.html.series import cells_over_time
 from workerlab.report.html.timeline import MIN_VISIBLE_SHARE
 from workerlab.report.html.timeline_data import Bar, Timeline
 from workerlab.report.player import SCRIPTS
