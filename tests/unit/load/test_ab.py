@@ -48,49 +48,47 @@ Percentage of the requests served within a certain time (ms)
  100%    112 (longest request)
 """
 TOTALS_US = (100_000, 101_250, 102_000, 104_500, 112_000)
-STARTS = (10, 11, 11, 12, 12)
+TOTAL_ROW = "Total:        100  104   5.0    102     112"
 
 
 def milliseconds(us: int) -> int:
     return (us + 500) // 1000
 
 
-def rows(totals: tuple[int, ...] = TOTALS_US, starts: tuple[int, ...] = STARTS) -> str:
+def rows(
+    totals_us: tuple[int, ...] = TOTALS_US, starts: tuple[int, ...] = (10, 11, 11, 12, 12)
+) -> str:
     lines = [
-        f"Fri Nov 20 20:06:03 2026\t{start}\t0\t{milliseconds(us)}\t{milliseconds(us)}\t"
-        f"{milliseconds(us)}"
-        for us, start in zip(totals, starts, strict=True)
+        "\t".join(["Fri Nov 20 20:06:03 2026", str(start), "0", *[str(milliseconds(us))] * 3])
+        for us, start in zip(totals_us, starts, strict=True)
     ]
     return "\n".join([ab.ROWS_HEADER, *lines, ""])
 
 
-def percentiles(totals: tuple[int, ...] = TOTALS_US, past_the_end: str = "0.257") -> str:
+def percentiles(totals_us: tuple[int, ...] = TOTALS_US, past_the_end: str = "0.257") -> str:
     """As ab writes it, including values from beyond the end of its array."""
-    n, lines = len(totals), [ab.PERCENTILES_HEADER]
+    n, lines = len(totals_us), [ab.PERCENTILES_HEADER]
     for percent in range(101):
         rank = n - 1 if percent == 100 else int(0.5 + n * percent / 100)
-        figure = f"{totals[rank] / 1000:.3f}" if rank < n else past_the_end
+        figure = f"{totals_us[rank] / 1000:.3f}" if rank < n else past_the_end
         lines.append(f"{percent},{figure}")
     return "\n".join([*lines, ""])
 
 
+ROWS, PERCENTILES = rows(), percentiles()
+
+
 def output(
-    stdout: str = REPORT, row_file: str | None = None, percentile_file: str | None = None
+    stdout: str = REPORT, *, row_file: str = ROWS, percentile_file: str = PERCENTILES
 ) -> Output:
-    files = {
-        ab.ROWS_FILE: row_file or rows(),
-        ab.PERCENTILES_FILE: percentile_file or percentiles(),
-    }
+    files = {ab.ROWS_FILE: row_file, ab.PERCENTILES_FILE: percentile_file}
     return Output(stdout=stdout, files=files)
 
 
-def with_line(after: str, *added: str) -> str:
-    lines = []
-    for line in REPORT.splitlines():
-        lines.append(line)
-        if line.startswith(after):
-            lines.extend(added)
-    return "\n".join([*lines, ""])
+def with_lines(added: str, failed: int = 0) -> str:
+    """The report with these lines after the number of failed requests."""
+    line = "Failed requests:        "
+    return REPORT.replace(f"{line}0\n", f"{line}{failed}\n{added}\n")
 
 
 # --- the command --------------------------------------------------------------------------
@@ -140,14 +138,18 @@ def test_dash_k_keeps_connections_alive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "connects"), [(None, [0, 0, 0, 0, 0]), (0, [0, 0, 0, 0, 0]), (4, [])]
+    ("report", "connects_s"),
+    [
+        (REPORT, (0,) * 5),
+        (with_lines("Keep-Alive requests:    0"), (0,) * 5),
+        (with_lines("Keep-Alive requests:    4"), ()),
+    ],
 )
-def test_no_connect_times_if_connections_were_kept(kept: int | None, connects: list[int]) -> None:
+def test_no_connect_times_if_connections_were_kept(report: str, connects_s: tuple[int]) -> None:
     """ab reports 0 ms for a request on a kept connection, as for one that connected at once."""
-    lines = [] if kept is None else [f"Keep-Alive requests:    {kept}"]
-    measurement = ab.AB.parse(output(with_line("Failed requests", *lines)))
-    assert measurement.connects_s == tuple(connects)
-    assert measurement.connect.mean == (0 if connects else None)
+    measurement = ab.AB.parse(output(report))
+    assert measurement.connects_s == connects_s
+    assert measurement.connect.mean == (0 if connects_s else None)
     assert measurement.first_byte.mean is not None
 
 
@@ -174,10 +176,8 @@ def test_the_figures_are_exact_to_the_microsecond() -> None:
 
 def test_the_first_request_is_lone_if_it_alone_starts_in_its_second_and_none_failed() -> None:
     assert ab.AB.parse(output()).lone_s == 0.1
-    same_second = output(row_file=rows(starts=(10, 10, 11, 11, 11)))
-    assert ab.AB.parse(same_second).lone_s is None
-    failed = output(with_line("Failed requests", "Non-2xx responses:      1"))
-    assert ab.AB.parse(failed).lone_s is None
+    assert ab.AB.parse(output(row_file=rows(starts=(10, 10, 11, 11, 11)))).lone_s is None
+    assert ab.AB.parse(output(with_lines("Non-2xx responses:      1"))).lone_s is None
 
 
 @pytest.mark.parametrize("value", ["0.000", "0.257", "-14.001", "99999999999999.999"])
@@ -190,34 +190,24 @@ def test_percentiles_beyond_the_array_are_ignored(value: str) -> None:
 @pytest.mark.parametrize(
     "added",
     [
-        ("Total of 5 requests completed",),
-        ("SSL/TLS Protocol:       TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256",),
-        ("TLS Server Name:        localhost",),
-        ("Total body sent:        1720",),
-        ("Keep-Alive requests:    0",),
-        (
-            "Number of workers:      1",
-            "Concurrency achieved:   2",
-            "Rampup delay:           0 [ms]",
-        ),
-        (
-            "WARNING: The median and mean for the total time are not within a normal deviation",
-            "        These results are probably not that reliable.",
-        ),
-        (
-            "ERROR: The median and mean for the total time are more than twice the standard",
-            "       deviation apart. These results are NOT reliable.",
-        ),
+        "Total of 5 requests completed",
+        "SSL/TLS Protocol:       TLSv1.3,TLS_AES_256_GCM_SHA384,2048,256",
+        "TLS Server Name:        localhost",
+        "Total body sent:        1720",
+        "Keep-Alive requests:    0",
+        "Number of workers:      1\nConcurrency achieved:   2\nRampup delay:           0 [ms]",
+        "WARNING: The median and mean for the total time are not within a normal deviation\n"
+        "        These results are probably not that reliable.",
+        "ERROR: The median and mean for the total time are more than twice the standard\n"
+        "       deviation apart. These results are NOT reliable.",
     ],
 )
-def test_lines_of_other_versions_and_modes_are_ignored(added: tuple[str, ...]) -> None:
-    assert ab.AB.parse(output(with_line("Total transferred", *added))) == ab.AB.parse(output())
+def test_lines_of_other_versions_and_modes_are_ignored(added: str) -> None:
+    assert ab.AB.parse(output(with_lines(added))) == ab.AB.parse(output())
 
 
-def test_the_table_with_dash_s() -> None:
-    text = REPORT.replace(
-        "Total:        100  104   5.0    102     112", "Total:        100   104  112"
-    )
+def test_the_table_printed_with_dash_s_has_no_sd_and_no_median() -> None:
+    text = REPORT.replace(TOTAL_ROW, "Total:        100   104  112")
     short, usual = ab.AB.parse(output(text)), ab.AB.parse(output())
     assert replace(short, ab=None) == replace(usual, ab=None)
     assert short.ab.times["total"] == replace(usual.ab.times["total"], sd=None, median=None)
@@ -238,56 +228,45 @@ def test_the_figures_that_ab_prints() -> None:
 def test_a_run_that_took_no_time_has_no_rates() -> None:
     labels = ("Requests per", "Time per", "Transfer rate")
     lines = [line for line in REPORT.splitlines() if not line.startswith(labels)]
-    text = "\n".join([*lines, ""]).replace("0.300 seconds", "0.000 seconds")
-    report = ab.AB.parse(output(text)).ab
+    text = "\n".join([*lines, ""])
+    report = ab.AB.parse(output(text.replace("0.300 seconds", "0.000 seconds"))).ab
     assert report.time_per_request_s is report.transfer_rate_bytes_per_s is None
+
+
+def causes(connect: int = 0, receive: int = 0, length: int = 0, exceptions: int = 0) -> str:
+    return (
+        f"   (Connect: {connect}, Receive: {receive}, Length: {length}, Exceptions: {exceptions})"
+    )
 
 
 @pytest.mark.parametrize(
     ("failed_requests", "added", "errors", "failed"),
     [
-        (0, ("Non-2xx responses:      2",), {"non_2xx": 2}, 2),
-        (0, ("Write errors:           1",), {"write": 1}, 1),
-        (
-            3,
-            ("   (Connect: 1, Receive: 0, Length: 2, Exceptions: 0)",),
-            {"connect": 1, "length": 2},
-            3,
-        ),
-        (2, ("   (Connect: 0, Length: 2, Exceptions: 0)",), {"length": 2}, 2),
+        (0, "Non-2xx responses:      2", {"non_2xx": 2}, 2),
+        (0, "Write errors:           1", {"write": 1}, 1),
+        (3, causes(connect=1, length=2), {"connect": 1, "length": 2}, 3),
+        (2, "   (Connect: 0, Length: 2, Exceptions: 0)", {"length": 2}, 2),
         # ab counts a reset as two events
-        (
-            4,
-            ("   (Connect: 0, Receive: 2, Length: 0, Exceptions: 2)",),
-            {"read": 2, "exception": 2},
-            2,
-        ),
+        (4, causes(receive=2, exceptions=2), {"read": 2, "exception": 2}, 2),
         # A response may be both too long and a 500, but there are never more failures than requests
-        (
-            5,
-            ("   (Connect: 0, Receive: 0, Length: 5, Exceptions: 0)", "Non-2xx responses:      5"),
-            {"length": 5, "non_2xx": 5},
-            5,
-        ),
+        (5, f"{causes(length=5)}\nNon-2xx responses:      5", {"length": 5, "non_2xx": 5}, 5),
         (
             9,
-            ("   (Connect: 2, Receive: 0, Length: 5, Exceptions: 0)", "Non-2xx responses:      5"),
+            f"{causes(connect=2, length=5)}\nNon-2xx responses:      5",
             {"connect": 2, "length": 5, "other": 2, "non_2xx": 5},
             7,
         ),
     ],
 )
 def test_failures_by_cause(
-    failed_requests: int, added: tuple[str, ...], errors: dict[str, int], failed: int
+    failed_requests: int, added: str, errors: dict[str, int], failed: int
 ) -> None:
-    text = with_line("Failed requests", *added)
-    old, new = "Failed requests:        0", f"Failed requests:        {failed_requests}"
-    measurement = ab.AB.parse(output(text.replace(old, new)))
+    measurement = ab.AB.parse(output(with_lines(added, failed_requests)))
     assert (measurement.errors, measurement.failed) == (errors, failed)
 
 
 def test_a_first_byte_after_the_end_is_noted() -> None:
-    text = rows().replace("\t112\t112\t112\n", "\t112\t112\t140\n")
+    text = ROWS.replace("\t112\t112\t112\n", "\t112\t112\t140\n")
     assert ab.AB.parse(output(row_file=text)).notes == (ab.FirstByteAfterEnd(1),)
 
 
@@ -308,14 +287,8 @@ def test_a_first_byte_after_the_end_is_noted() -> None:
         ("Concurrency Level:      2\n", ""),
         ("HTML transferred:       45 bytes\n", ""),
         ("Waiting:      100  104   5.0    102     112", "Waiting:      100"),
-        (
-            "Total:        100  104   5.0    102     112",
-            "Total:        100  104   5.0    102     113",
-        ),
-        (
-            "Total:        100  104   5.0    102     112",
-            "Total:        100  109   5.0    102     112",
-        ),
+        (TOTAL_ROW, "Total:        100  104   5.0    102     113"),
+        (TOTAL_ROW, "Total:        100  109   5.0    102     112"),
         ("Server Port:            8000", "Complete requests:      5"),
     ],
 )
@@ -326,23 +299,23 @@ def test_an_inconsistent_report_is_rejected(old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row_file", "percentile_file"),
+    "changes",
     [
-        (rows().replace("\t102\t102\t102", "\t103\t103\t103"), None),
-        (rows().replace("\t102\t102\t102", "\t90\t102\t102"), None),
-        (rows().replace("\t102\t102\t102", "\t102\t102"), None),
-        (rows((100_000, 102_000, 101_250, 104_500, 112_000)), None),
-        (rows().replace("seconds", "minutes"), None),
-        (rows()[:-1], None),
-        (None, percentiles()[:-1]),
-        (None, percentiles().replace("40,102.000", "40,102.001")),
-        (None, percentiles().replace("40,102.000\n", "")),
-        (None, percentiles().replace("100,112.000\n", "")),
+        {"row_file": ROWS.replace("\t102\t102\t102", "\t103\t103\t103")},
+        {"row_file": ROWS.replace("\t102\t102\t102", "\t90\t102\t102")},
+        {"row_file": ROWS.replace("\t102\t102\t102", "\t102\t102")},
+        {"row_file": rows((100_000, 102_000, 101_250, 104_500, 112_000))},
+        {"row_file": ROWS.replace("seconds", "minutes")},
+        {"row_file": ROWS[:-1]},
+        {"percentile_file": PERCENTILES[:-1]},
+        {"percentile_file": PERCENTILES.replace("40,102.000", "40,102.001")},
+        {"percentile_file": PERCENTILES.replace("40,102.000\n", "")},
+        {"percentile_file": PERCENTILES.replace("100,112.000\n", "")},
     ],
 )
-def test_inconsistent_files_are_rejected(row_file: str | None, percentile_file: str | None) -> None:
+def test_inconsistent_files_are_rejected(changes: dict[str, str]) -> None:
     with pytest.raises(ParseError):
-        ab.AB.parse(output(row_file=row_file, percentile_file=percentile_file))
+        ab.AB.parse(output(**changes))
 
 
 @pytest.mark.parametrize(
@@ -369,16 +342,16 @@ def test_an_aborted_run_has_a_reason(exit_code: int | None, stderr: str, why: st
 @given(st.lists(st.integers(0, 90_000_000), min_size=101, max_size=700))
 def test_every_total_of_a_large_sample_rounds_to_its_row(us: list[int]) -> None:
     """And each percentile is exact."""
-    totals = tuple(sorted(us))
-    figures = [int(line.partition(",")[2].replace(".", "")) for line in
-               percentiles(totals).splitlines()[1:]]  # fmt: skip
-    filled = ab._exact_totals([milliseconds(t) for t in totals], figures)
+    totals_us = tuple(sorted(us))
+    lines = percentiles(totals_us).splitlines()[1:]
+    figures = [int(line.partition(",")[2].replace(".", "")) for line in lines]
+    filled = ab._exact_totals([milliseconds(t) for t in totals_us], figures)
     assert filled == sorted(filled)
-    assert all(abs(ms - t / 1000) <= 1.0 for ms, t in zip(filled, totals, strict=True))
-    assert [milliseconds(round(ms * 1000)) for ms in filled] == [milliseconds(t) for t in totals]
+    assert all(abs(ms - t / 1000) <= 1.0 for ms, t in zip(filled, totals_us, strict=True))
+    assert [milliseconds(round(ms * 1000)) for ms in filled] == [milliseconds(t) for t in totals_us]
     for percent in range(100):
-        rank = int(0.5 + len(totals) * percent / 100)
-        assert filled[rank] == totals[rank] / 1000
+        rank = int(0.5 + len(totals_us) * percent / 100)
+        assert filled[rank] == totals_us[rank] / 1000
 
 
 @given(st.data())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import hashlib
+import shlex
 import signal
 import socket
 import struct
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, count, cycle, repeat
 from pathlib import Path
@@ -38,19 +39,23 @@ T = TypeVar("T")
 TIMEOUT_S = 60.0  # only a hang takes as long, even on a busy machine
 
 
-def run_generator(*arguments: str) -> Tally:
+def options_of(arguments: str) -> LoadOptions:
+    return parse(shlex.split(arguments), "fast", supports=OPTIONAL_FIELDS)
+
+
+def run_generator(arguments: str) -> Tally:
     """Run the generator in this process, without rows."""
-    return fast.run(parse(arguments, "fast", supports=OPTIONAL_FIELDS))
+    return fast.run(options_of(arguments))
 
 
-def output_of(*arguments: str) -> tuple[Output, Tally]:
+def run_with_rows(arguments: str) -> tuple[Output, Tally]:
     """Run the generator in this process, with rows. Returns the output that the tool would read."""
     with tempfile.TemporaryDirectory() as directory:
-        rows = f"{directory}/{ROWS_FILE}"
-        options = parse([*arguments, "--rows", rows], "fast", supports=OPTIONAL_FIELDS)
+        rows = Path(directory, ROWS_FILE)
+        options = options_of(f"{arguments} --rows {shlex.quote(str(rows))}")
         tally = fast.run(options)
         stdout = text_of(document("fast", options, tally))
-        return Output(stdout, files={ROWS_FILE: Path(rows).read_text()}), tally
+        return Output(stdout, files={ROWS_FILE: rows.read_text()}), tally
 
 
 # --- the load -----------------------------------------------------------------------------
@@ -98,8 +103,8 @@ def reset(transport: asyncio.Transport) -> None:
 
 
 def respond(data: bytes, after_s: float = 0.0, then: str = "wait") -> Handler:
-    """Sends these bytes, then does as `then` says: wait for the client to close, close, reset, or
-    stay for the next request."""
+    """Send these bytes. `then`: wait for the client to close, close, reset, or stay for the next
+    request."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(after_s)
@@ -116,7 +121,7 @@ def respond(data: bytes, after_s: float = 0.0, then: str = "wait") -> Handler:
 
 
 def respond_in_turn(responses: Iterable[tuple[bytes, str]]) -> Handler:
-    """Sends one response after the other, each (bytes, `then`) as in `respond`."""
+    """Send one response after the other, each (bytes, `then`) as in `respond`."""
     remaining = iter(responses)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -130,45 +135,49 @@ def respond_in_turn(responses: Iterable[tuple[bytes, str]]) -> Handler:
 async def serving(site: Site) -> AsyncIterator[str]:
     """Its URL, without a path."""
     async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield url_of(server)
 
 
-async def load_against(site: Site, load: Callable[..., T], *arguments: str, path: str = "/") -> T:
-    """The result of `load` against this server, both in one event loop. It leaves no connection."""
-    async with serving(site) as url:
-        arguments = ("--url", f"{url}{path}", "--deadline", str(TIMEOUT_S), *arguments)
-        result = await asyncio.to_thread(load, *arguments)
-        while site.open:  # the server sees the end of the last ones in the loop's next iterations
-            await asyncio.sleep(0)
-        return result
+def url_of(server: asyncio.Server) -> str:
+    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 def run_with_timeout(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, 2 * TIMEOUT_S))
 
 
+def run_against(site: Site, load: Callable[[str], T], arguments: str) -> T:
+    """The result of `load` against this server, both in one event loop. It leaves no connection."""
+
+    async def both() -> T:
+        async with serving(site) as url:
+            url_and_deadline = f"--url {url}/x?y=1 --deadline {TIMEOUT_S}"
+            result = await asyncio.to_thread(load, f"{url_and_deadline} {arguments}")
+            while site.open:  # the server notices the last ends in the loop's next iterations
+                await asyncio.sleep(0)
+            return result
+
+    return run_with_timeout(both())
+
+
 def load_site(
-    answer: Handler,
-    concurrency: int = 2,
-    requests: int = 5,
-    arguments: tuple[str, ...] = (),
-    site: Site | None = None,
+    answer: Handler | Site, concurrency: int = 2, requests: int = 5, arguments: str = ""
 ) -> tuple[Measurement, Site]:
     """The measurement that the tool reads."""
-    site = site or Site(answer)
-    amount = ("--concurrency", str(concurrency), "--requests", str(requests))
-    output, _ = run_with_timeout(load_against(site, output_of, *amount, *arguments, path="/x?y=1"))
+    site = answer if isinstance(answer, Site) else Site(answer)
+    arguments = f"--concurrency {concurrency} --requests {requests} {arguments}"
+    output, _ = run_against(site, run_with_rows, arguments)
     return FAST.parse(output), site
 
 
-def run_site(answer: Handler, *arguments: str) -> tuple[Tally, Site]:
+def run_site(answer: Handler, arguments: str) -> tuple[Tally, Site]:
     """As `load_site`, for loads without rows."""
     site = Site(answer)
-    return run_with_timeout(load_against(site, run_generator, *arguments)), site
+    return run_against(site, run_generator, arguments), site
 
 
 def respond_together(clients: int, *, but_the_first: bool = False, then: str = "wait") -> Handler:
-    """Waits until this many clients have sent a request, then responds."""
+    """Wait until this many clients have sent a request, then respond."""
     barrier, numbers = asyncio.Barrier(clients), count()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,9 +189,7 @@ def respond_together(clients: int, *, but_the_first: bool = False, then: str = "
 
 
 def test_the_first_request_is_alone_and_then_all_connections_are_busy() -> None:
-    measurement, site = load_site(
-        respond_together(4, but_the_first=True), concurrency=4, requests=13
-    )
+    measurement, site = load_site(respond_together(4, but_the_first=True), 4, 13)
     assert (measurement.requests, measurement.failed, measurement.errors) == (13, 0, {})
     assert len(site.requests) == 13
     assert site.in_flight_at_arrival[:2] == [1, 1]
@@ -194,10 +201,7 @@ def test_the_first_request_is_alone_and_then_all_connections_are_busy() -> None:
 
 def test_with_together_no_request_is_sent_alone() -> None:
     """The first request is answered only once the others have arrived."""
-    arguments = ("--together",)
-    measurement, site = load_site(
-        respond_together(4), concurrency=4, requests=12, arguments=arguments
-    )
+    measurement, site = load_site(respond_together(4), 4, 12, "--together")
     assert (measurement.requests, measurement.failed, measurement.lone_s) == (12, 0, None)
     assert max(site.in_flight_at_arrival[:4]) == 4
     first, *others = measurement.timings
@@ -278,15 +282,13 @@ def test_failures_by_cause(data: bytes, then: str, cause: str) -> None:
 )
 def test_the_expected_status(status: int, expect: int, errors: dict[str, int]) -> None:
     answer = respond(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
-    measurement, _ = load_site(answer, arguments=("--expect-status", str(expect)))
+    measurement, _ = load_site(answer, arguments=f"--expect-status {expect}")
     assert (measurement.requests, measurement.errors) == (5, errors)
 
 
 def test_a_stalled_load_stops_at_the_deadline() -> None:
     after_the_first = chain([(LENGTH, "wait")], repeat((b"HTTP/1.1 200 OK\r\n", "wait")))
-    measurement, _ = load_site(
-        respond_in_turn(after_the_first), concurrency=3, requests=10, arguments=("--deadline", "6")
-    )
+    measurement, _ = load_site(respond_in_turn(after_the_first), 3, 10, "--deadline 6")
     assert (measurement.requests, measurement.errors) == (1, {"timeout": 3})
     assert [note.values["unsent"] for note in measurement.notes] == [6]
     assert 6 <= measurement.duration_s < TIMEOUT_S
@@ -301,17 +303,16 @@ def test_an_endless_response_stops_at_the_deadline() -> None:
             await writer.drain()
             await asyncio.sleep(0)
 
-    measurement, _ = load_site(endless, arguments=("--deadline", "1"))
+    measurement, _ = load_site(endless, arguments="--deadline 1")
     assert measurement.errors == {"timeout": 1}
 
 
 def test_the_bytes_of_a_request() -> None:
-    _, site = load_site(respond(LENGTH), requests=1, arguments=("--header", "X-A: é"))
-    lines = site.requests[0].decode("latin-1").split("\r\n")
-    host = lines[1]
-    assert lines[0] == "GET /x?y=1 HTTP/1.1"
+    _, site = load_site(respond(LENGTH), requests=1, arguments="--header 'X-A: é'")
+    request_line, host, *lines = site.requests[0].decode("latin-1").split("\r\n")
+    assert request_line == "GET /x?y=1 HTTP/1.1"
     assert host.startswith("Host: 127.0.0.1:")
-    assert lines[2:] == [
+    assert lines == [
         "User-Agent: workerlab", "Accept: */*", "X-A: é", "Connection: close",
         "X-Workerlab-Request: 1", "", "",
     ]  # fmt: skip
@@ -326,7 +327,7 @@ def test_a_body_is_sent_whole(tmp_path: Path) -> None:
         bodies.append(await reader.readexactly(len(body)))
         await respond(LENGTH)(reader, writer)
 
-    arguments = ("--method", "PUT", "--body-file", str(tmp_path / "body"), "--header", "expect: x")
+    arguments = f"--method PUT --body-file '{tmp_path}/body' --header 'expect: x'"
     measurement, site = load_site(collect, requests=3, arguments=arguments)
     assert measurement.failed == 0
     assert bodies == [body] * 3
@@ -349,8 +350,7 @@ def test_custom_headers_replace_defaults(headers: list[tuple[str, str]], expecte
     options = LoadOptions(
         urls=(), concurrency=1, requests=1, method="POST", headers=tuple(headers), body=b"x"
     )
-    target = destination(options, "http://127.0.0.1:1/")
-    before, after = target.parts
+    before, after = destination(options, "http://127.0.0.1:1/").parts
     assert expected in before
     assert before.endswith(b"\r\nX-Workerlab-Request: ")
     assert after == b"\r\n\r\nx"
@@ -373,15 +373,15 @@ def test_a_request_that_http_cannot_express_is_rejected(
 
 
 def load_keepalive(
-    answer: Handler, concurrency: int = 2, requests: int = 9, *arguments: str
+    answer: Handler | Site, concurrency: int = 2, requests: int = 9, arguments: str = ""
 ) -> tuple[Measurement, Site]:
-    return load_site(answer, concurrency, requests, ("--keepalive", *arguments))
+    return load_site(answer, concurrency, requests, f"--keepalive {arguments}")
 
 
 def test_each_client_keeps_its_connection() -> None:
     """One of them is that of the request that was sent alone."""
     handler = respond_together(3, but_the_first=True, then="stay")
-    measurement, site = load_keepalive(handler, concurrency=3, requests=13)
+    measurement, site = load_keepalive(handler, 3, 13)
     assert (measurement.requests, measurement.failed, site.connections) == (13, 0, 3)
     assert len(measurement.connects_s) == 3
     assert sum(timing.reused for timing in measurement.timings) == 10
@@ -411,7 +411,7 @@ def test_requests_are_numbered_from_1() -> None:
     ],
     ids=["connection: close", "http 1.0", "unrequested bytes", "until close", "protocol switch"],
 )
-def test_a_connection_that_cannot_be_used_again_is_not(data: bytes, then: str) -> None:
+def test_a_connection_that_cannot_be_reused_is_not(data: bytes, then: str) -> None:
     measurement, site = load_keepalive(respond(data, then=then))
     assert site.connections == len(site.requests) == 9
     assert not any(timing.reused for timing in measurement.timings)
@@ -428,13 +428,13 @@ def test_a_connection_that_cannot_be_used_again_is_not(data: bytes, then: str) -
         b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
     ],
 )
-def test_any_framed_answer_leaves_the_connection_usable(data: bytes) -> None:
+def test_a_connection_is_reused_after_a_response_with_framing(data: bytes) -> None:
     _, site = load_keepalive(respond(data, then="stay"))
     assert (site.connections, len(site.requests)) == (2, 9)
 
 
 def ends_connection(every: int, then: str) -> Handler:
-    """Responds, but ends a connection once it has read the `every`th request on it."""
+    """Respond, but end a connection once it has read the `every`th request on it."""
     requests: dict[asyncio.StreamWriter, int] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -447,7 +447,7 @@ def ends_connection(every: int, then: str) -> Handler:
 
 @pytest.mark.parametrize("then", ["close", "reset"])
 def test_a_request_on_a_kept_connection_that_closes_is_resent(then: str) -> None:
-    measurement, site = load_keepalive(ends_connection(3, then), concurrency=1, requests=9)
+    measurement, site = load_keepalive(ends_connection(3, then), concurrency=1)
     assert (measurement.requests, measurement.failed) == (9, 0)
     # 1 2 (3) | 3 4 (5) | 5 6 (7) | 7 8 (9) | 9
     assert site.connections == 5
@@ -463,7 +463,7 @@ def test_a_request_on_a_kept_connection_that_closes_is_resent(then: str) -> None
 def test_a_request_is_resent_only_once() -> None:
     """On a new connection, an end without a response is a failure."""
     after_the_first = chain([(LENGTH, "stay")], repeat((b"", "close")))
-    measurement, site = load_keepalive(respond_in_turn(after_the_first), concurrency=1, requests=3)
+    measurement, site = load_keepalive(respond_in_turn(after_the_first), 1, 3)
     assert (measurement.requests, measurement.errors) == (1, {"closed": 2})
     assert len(site.requests) == 4
     assert measurement.notes[0] == RequestsSentAgain(1)
@@ -471,7 +471,7 @@ def test_a_request_is_resent_only_once() -> None:
 
 def test_a_truncated_response_on_a_kept_connection_is_a_failure() -> None:
     every_other = cycle([(LENGTH, "stay"), (LENGTH[:9], "close")])
-    measurement, site = load_keepalive(respond_in_turn(every_other), concurrency=1, requests=4)
+    measurement, site = load_keepalive(respond_in_turn(every_other), 1, 4)
     assert (measurement.requests, measurement.errors) == (2, {"truncated": 2})
     assert site.connections == 2
 
@@ -485,7 +485,7 @@ def test_a_connection_closed_after_a_response_is_replaced() -> None:
         await reader.read()
         writer.close()
 
-    measurement, site = load_keepalive(answer, concurrency=1, requests=3)
+    measurement, site = load_keepalive(answer, 1, 3)
     assert (measurement.requests, measurement.failed, site.connections) == (3, 0, 3)
 
 
@@ -499,7 +499,7 @@ def test_a_client_with_nothing_more_to_send_closes_its_connection() -> None:
         await respond(LENGTH, then="stay")(reader, writer)
 
     site = Site(answer)
-    measurement, _ = load_site(answer, 4, 5, ("--keepalive",), site=site)
+    measurement, _ = load_keepalive(site, 4, 5)
     assert (measurement.requests, measurement.failed) == (5, 0)
 
 
@@ -507,45 +507,41 @@ def test_a_client_with_nothing_more_to_send_closes_its_connection() -> None:
 
 
 def load_port(port: int, deadline_s: float = TIMEOUT_S, requests: int = 3) -> Measurement:
-    arguments = ["--url", f"http://127.0.0.1:{port}", "--concurrency", "2"]
-    arguments += ["--requests", str(requests), "--deadline", str(deadline_s)]
-    return FAST.parse(output_of(*arguments)[0])
+    amount = f"--concurrency 2 --requests {requests} --deadline {deadline_s}"
+    return FAST.parse(run_with_rows(f"--url http://127.0.0.1:{port} {amount}")[0])
 
 
 class EarlyServer(asyncio.Protocol):
     """Acts on a connection before the client has sent a byte."""
 
+    def __init__(self, act: Callable[[asyncio.Transport], None]) -> None:
+        self.act = act
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        if self.banner:
-            transport.write(b"SSH-2.0-x\r\n")
-        elif self.resets:
-            reset(transport)
-        else:
-            transport.close()
-
-    def __init__(self, *, resets: bool = False, banner: bool = False) -> None:
-        self.resets, self.banner = resets, banner
+        self.act(transport)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--keepalive",)])
+@pytest.mark.parametrize("keepalive", ["", "--keepalive"])
 @pytest.mark.parametrize(
-    ("behaviour", "causes"),
-    [({}, {"closed", "reset"}), ({"resets": True}, {"reset"}), ({"banner": True}, {"protocol"})],
+    ("act", "causes"),
+    [
+        (lambda transport: transport.close(), {"closed", "reset"}),
+        (reset, {"reset"}),
+        (lambda transport: transport.write(b"SSH-2.0-x\r\n"), {"protocol"}),
+    ],
+    ids=["close", "reset", "banner"],
 )
 def test_a_server_that_acts_before_the_request(
-    behaviour: dict[str, bool], causes: set[str], arguments: tuple[str, ...]
+    act: Callable[[asyncio.Transport], None], causes: set[str], keepalive: str
 ) -> None:
     async def both() -> Tally:
         loop = asyncio.get_running_loop()
-        async with await loop.create_server(
-            lambda: EarlyServer(**behaviour), "127.0.0.1", 0
-        ) as server:
-            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            load = ("--url", url, "--concurrency", "4", "--requests", "41", *arguments)
-            return (await asyncio.to_thread(output_of, *load))[1]
+        async with await loop.create_server(lambda: EarlyServer(act), "127.0.0.1", 0) as server:
+            arguments = f"--url {url_of(server)} --concurrency 4 --requests 41 {keepalive}"
+            return (await asyncio.to_thread(run_with_rows, arguments))[1]
 
-    tally = asyncio.run(asyncio.wait_for(both(), TIMEOUT_S))
+    tally = run_with_timeout(both())
     assert tally.errors.total() == 41
     assert set(tally.errors) <= causes
     assert tally.reconnects == 0
@@ -565,16 +561,12 @@ def test_a_full_accept_queue_is_a_connect_timeout() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        waiting = []
-        try:
+        with ExitStack() as stack:
             for _ in range(10):  # more than fit
-                waiting.append(socket.socket())
-                waiting[-1].setblocking(False)
-                waiting[-1].connect_ex(listener.getsockname())
+                client = stack.enter_context(socket.socket())
+                client.setblocking(False)
+                client.connect_ex(listener.getsockname())
             measurement = load_port(listener.getsockname()[1], deadline_s=0.2)
-        finally:
-            for sock in waiting:
-                sock.close()
     assert measurement.errors == {"connect_timeout": 1}
     assert measurement.connect.mean is None
 
@@ -619,17 +611,17 @@ LONGER = LENGTH.replace(b"5", b"6").replace(b"hello", b"hello!")
 DATED = LENGTH.replace(b"\r\n\r\n", b"\r\nDate: x\r\n\r\n")
 
 
-def follow_up(arguments: tuple[str, ...]) -> str:
-    """What the server does after a response to a load with these arguments."""
-    return "stay" if "--keepalive" in arguments else "wait"
+# The arguments of a load, and what the server does after each of its responses
+CONNECTION_MODES = pytest.mark.parametrize(
+    ("keepalive", "then"), [("", "wait"), ("--keepalive", "stay")]
+)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--keepalive",)])
-def test_a_response_that_differs_slightly_is_parsed(arguments: tuple[str, ...]) -> None:
+@CONNECTION_MODES
+def test_a_response_that_differs_slightly_is_parsed(keepalive: str, then: str) -> None:
     """Only identical responses are recognised."""
-    then = follow_up(arguments)
     responses = cycle([(LENGTH, then), (LENGTH, then), (BUSY, then), (LENGTH[:9], "close")])
-    measurement, _ = load_site(respond_in_turn(responses), 3, 40, arguments)
+    measurement, _ = load_site(respond_in_turn(responses), 3, 40, keepalive)
     assert (measurement.requests, measurement.errors) == (30, {"non_2xx": 10, "truncated": 10})
 
 
@@ -644,11 +636,11 @@ def test_with_same_body_every_body_must_equal_the_first(other: bytes) -> None:
 
 @pytest.mark.parametrize(("size", "processes"), [(0, 1), (10, 1), (300_000, 1), (10, 2)])
 def test_with_same_body_the_digest_of_all_bodies_is_known(size: int, processes: int) -> None:
-    """Each process has a first body of its own, and theirs are the same."""
+    """Each process hashes its own first body, and all digests are equal."""
     page = (bytes(range(250)) * (size // 250 + 1))[:size]
     response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + page
     handler = respond(response, then="stay")
-    measurement, _ = load_keepalive(handler, 2, 40, "--same-body", "--processes", str(processes))
+    measurement, _ = load_keepalive(handler, 2, 40, f"--same-body --processes {processes}")
     assert measurement.errors == {}
     assert measurement.body_sha256 == hashlib.sha256(page).hexdigest()
 
@@ -669,19 +661,15 @@ def numbered(sizes: Iterable[int], bad_every: int = 0) -> Handler:
 
 
 @pytest.mark.parametrize(
-    "load", [run_generator, lambda *arguments: output_of(*arguments)[1]], ids=["", "rows"]
+    "load", [run_generator, lambda arguments: run_with_rows(arguments)[1]], ids=["", "rows"]
 )
-@pytest.mark.parametrize(
-    "arguments", [("--requests", "600"), ("--duration", "0.5", "--rate", "600")]
-)
+@pytest.mark.parametrize("amount", ["--requests 600", "--duration 0.5 --rate 600"])
 @pytest.mark.parametrize("sizes", [(5,), (0, 5, 700, 3_000, 200_000)])
 def test_responses_that_all_differ_are_counted(
-    sizes: tuple[int, ...], arguments: tuple[str, ...], load: Callable[..., Tally]
+    sizes: tuple[int, ...], amount: str, load: Callable[[str], Tally]
 ) -> None:
     site = Site(numbered(sizes, bad_every=3))
-    tally = run_with_timeout(
-        load_against(site, load, "--concurrency", "4", "--keepalive", *arguments)
-    )
+    tally = run_against(site, load, f"--concurrency 4 --keepalive {amount}")
     sent = len(site.requests)
     assert tally.sent == tally.complete == tally.response.count == tally.first_byte.count == sent
     assert tally.errors == {"non_2xx": sent // 3}
@@ -695,21 +683,20 @@ def test_rows_and_document_agree_on_responses_that_all_differ() -> None:
     assert {t.request_id for t in measurement.timings} == {str(n) for n in range(1, 401)}
     assert sum(timing.status == 500 for timing in measurement.timings) == 100
     site = Site(numbered((5, 3_000)))
-    arguments = ("--concurrency", "4", "--duration", "0.5", "--rate", "400", "--keepalive")
-    output, tally = run_with_timeout(load_against(site, output_of, *arguments))
+    arguments = "--concurrency 4 --duration 0.5 --rate 400 --keepalive"
+    output, tally = run_against(site, run_with_rows, arguments)
     rows = FAST.parse(output).timings
     assert len(rows) == tally.sent == len(site.requests)
     assert all(row.end_s is not None and row.end_s >= (row.first_byte_s or 0) > 0 for row in rows)
 
 
-@pytest.mark.parametrize("then", ["close", "reset"])
-@pytest.mark.parametrize("arguments", [(), ("--same-body",)])
+@pytest.mark.parametrize(("then", "cause"), [("close", "truncated"), ("reset", "reset")])
+@pytest.mark.parametrize("same_body", ["", "--same-body"])
 def test_a_truncated_body_is_a_failure_even_with_a_recognised_head(
-    then: str, arguments: tuple[str, ...]
+    then: str, cause: str, same_body: str
 ) -> None:
     responses = cycle([(LENGTH, "stay"), (DATED, "stay"), (LENGTH, "stay"), (DATED[:-1], then)])
-    measurement, _ = load_keepalive(respond_in_turn(responses), 1, 40, *arguments)
-    cause = "truncated" if then == "close" else "reset"
+    measurement, _ = load_keepalive(respond_in_turn(responses), 1, 40, same_body)
     assert (measurement.requests, measurement.errors) == (30, {cause: 10})
 
 
@@ -723,7 +710,7 @@ def test_a_recognised_response_in_pieces_counts_once() -> None:
             await asyncio.sleep(0.001)
 
     site = Site(answer)
-    measurement, _ = load_site(answer, 3, 31, ("--keepalive",), site=site)
+    measurement, _ = load_keepalive(site, 3, 31)
     assert (measurement.requests, measurement.errors, site.connections) == (31, {}, 3)
     assert len(site.requests) == 31
 
@@ -731,11 +718,11 @@ def test_a_recognised_response_in_pieces_counts_once() -> None:
 # --- amounts, rates, addresses -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [(), ("--keepalive",)])
-def test_a_timed_load_completes_its_requests(arguments: tuple[str, ...]) -> None:
-    load = ("--concurrency", "4", "--duration", "0.2", *arguments)
+@CONNECTION_MODES
+def test_a_timed_load_completes_its_requests(keepalive: str, then: str) -> None:
+    arguments = f"--concurrency 4 --duration 0.2 {keepalive}"
     for _ in range(5):
-        tally, site = run_site(respond(LENGTH, 0.01, then=follow_up(arguments)), *load)
+        tally, site = run_site(respond(LENGTH, 0.01, then), arguments)
         assert tally.sent == tally.complete == len(site.requests)
         if tally.sent >= 4:
             break
@@ -750,9 +737,7 @@ def test_a_timed_load_completes_its_requests(arguments: tuple[str, ...]) -> None
 
 
 def test_arrivals_follow_the_rate_and_none_is_lost() -> None:
-    tally, site = run_site(
-        respond(LENGTH), *("--concurrency", "50", "--duration", "0.5", "--rate", "200")
-    )
+    tally, site = run_site(respond(LENGTH), "--concurrency 50 --duration 0.5 --rate 200")
     assert tally.sent + tally.unsent == 100
     assert tally.sent == len(site.requests) == tally.complete
     assert tally.lag.count == tally.sent
@@ -761,10 +746,8 @@ def test_arrivals_follow_the_rate_and_none_is_lost() -> None:
 def test_a_response_is_timed_from_its_due_time() -> None:
     """One connection, 50 ms per response, 100 arrivals per second: later requests are sent long
     after they were due."""
-    tally, _ = run_site(
-        respond(LENGTH, after_s=0.05, then="stay"),
-        *("--concurrency", "1", "--duration", "0.5", "--rate", "100", "--keepalive"),
-    )
+    arguments = "--concurrency 1 --duration 0.5 --rate 100 --keepalive"
+    tally, _ = run_site(respond(LENGTH, after_s=0.05, then="stay"), arguments)
     assert tally.sent + tally.unsent == 50
     assert 1 <= tally.sent <= 11  # 0.5 s / 50 ms, and the request in flight at the end
     assert tally.response.most >= tally.lag.most + 49_000_000
@@ -773,17 +756,15 @@ def test_a_response_is_timed_from_its_due_time() -> None:
 
 
 def test_the_open_model_opens_only_the_connections_it_needs() -> None:
-    tally, site = run_site(
-        respond(LENGTH, then="stay"),
-        *("--concurrency", "500", "--duration", "0.3", "--rate", "100", "--keepalive"),
-    )
+    arguments = "--concurrency 500 --duration 0.3 --rate 100 --keepalive"
+    tally, site = run_site(respond(LENGTH, then="stay"), arguments)
     # On a busy machine, some requests are still due at the end and never sent
     assert tally.sent + tally.unsent == 30
     assert tally.connections == site.connections <= tally.sent
 
 
 def test_a_ramp_starts_connections_one_after_another() -> None:
-    measurement, site = load_keepalive(respond(LENGTH, 0.001, then="stay"), 5, 400, "--ramp", "0.2")
+    measurement, site = load_keepalive(respond(LENGTH, 0.001, then="stay"), 5, 400, "--ramp 0.2")
     starts_s = [t.start_s for t in measurement.timings if not t.reused]
     assert site.connections == len(starts_s) == 5
     for i, start_s in enumerate(starts_s):
@@ -793,14 +774,14 @@ def test_a_ramp_starts_connections_one_after_another() -> None:
 
 def test_clients_that_linger_keep_their_connections_open() -> None:
     """They continue on new ones, while the server waits for each old one to be closed."""
-    measurement, site = load_site(respond(LENGTH), 2, 7, ("--linger", "60"))
+    measurement, site = load_site(respond(LENGTH), 2, 7, "--linger 60")
     assert (measurement.requests, measurement.failed, site.connections) == (7, 0, 7)
     assert site.in_flight_at_arrival[-1] == 7
     assert (site.open, site.in_flight) == (0, 0)  # all are closed at the end of the load
 
 
 def test_a_client_lingers_for_a_limited_time() -> None:
-    _, site = load_site(respond(LENGTH, 0.05), 1, 12, ("--linger", "0.01"))
+    _, site = load_site(respond(LENGTH, 0.05), 1, 12, "--linger 0.01")
     assert max(site.in_flight_at_arrival) < 12
 
 
@@ -808,14 +789,13 @@ def test_the_oldest_of_too_many_lingering_connections_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("workerlab.load.generators.engine.MAX_LINGERING_CONNECTIONS", 3)
-    measurement, site = load_site(respond(LENGTH, 0.02), 1, 12, ("--linger", "60"))
+    measurement, site = load_site(respond(LENGTH, 0.02), 1, 12, "--linger 60")
     assert (measurement.requests, measurement.failed) == (12, 0)
     assert 4 <= max(site.in_flight_at_arrival) < 12
 
 
 def test_several_processes_share_the_load() -> None:
     all_connected = asyncio.Event()
-    site: Site
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Only the first request is answered before all have connected: otherwise a process that
@@ -827,7 +807,7 @@ def test_several_processes_share_the_load() -> None:
         writer.write(LENGTH)
 
     site = Site(answer)
-    measurement, _ = load_site(answer, 4, 42, ("--keepalive", "--processes", "3"), site)
+    measurement, _ = load_keepalive(site, 4, 42, "--processes 3")
     assert (measurement.requests, measurement.failed, len(site.requests)) == (42, 0, 42)
     assert site.connections == 5  # the first request's, then four
     assert {int(t.request_id or 0) for t in measurement.timings} == set(range(1, 43))
@@ -838,20 +818,16 @@ def test_several_processes_share_the_load() -> None:
 
 def test_all_processes_are_forked_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise connections would be idle while they are forked, after the first response."""
-    arrivals: list[int] = []
     arrivals_at_fork: list[int] = []
     start = FORK.Process.start
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        arrivals.append(1)
-        await respond(LENGTH)(reader, writer)
+    site = Site(respond(LENGTH))
 
     def recording_start(process: Any) -> None:
-        arrivals_at_fork.append(len(arrivals))
+        arrivals_at_fork.append(len(site.requests))
         start(process)
 
     monkeypatch.setattr(FORK.Process, "start", recording_start)
-    measurement, site = load_site(answer, 4, 9, ("--processes", "2"))
+    measurement, _ = load_site(site, 4, 9, "--processes 2")
     assert arrivals_at_fork == [0, 0]
     assert (measurement.requests, measurement.failed, len(site.requests)) == (9, 0, 9)
     assert site.in_flight_at_arrival[0] == 1
@@ -860,7 +836,6 @@ def test_all_processes_are_forked_before_the_first_request(monkeypatch: pytest.M
 def test_other_processes_send_the_requests_of_a_slow_one() -> None:
     """One of two connections gets no response until the other has sent nearly all requests."""
     slow: list[asyncio.StreamWriter] = []
-    site: Site
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not slow and site.connections == 2:  # the first request was sent alone
@@ -870,31 +845,25 @@ def test_other_processes_send_the_requests_of_a_slow_one() -> None:
         writer.write(LENGTH)
 
     site = Site(answer)
-    arguments = ("--keepalive", "--processes", "2")
-    measurement, _ = load_site(answer, 2, 401, arguments, site)
+    measurement, _ = load_keepalive(site, 2, 401, "--processes 2")
     assert (measurement.requests, measurement.errors) == (401, {})
     assert {int(t.request_id or 0) for t in measurement.timings} == set(range(1, 402))
 
 
-@pytest.mark.parametrize("processes", ["1", "3"])
+@pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("kind", ["even", "poisson"])
-def test_all_processes_follow_the_schedule(kind: str, processes: str) -> None:
+def test_all_processes_follow_the_schedule(kind: str, processes: int) -> None:
     """Every row begins when its request was due, not when it was sent."""
-    with tempfile.TemporaryDirectory() as directory:
-        rows = f"{directory}/{ROWS_FILE}"
-        tally, site = run_site(
-            respond(LENGTH, then="stay"),
-            *("--concurrency", "30", "--duration", "0.5", "--rate", "300", "--rows", rows),
-            *("--arrivals", kind, "--seed", "10001", "--processes", processes, "--keepalive"),
-        )
-        starts_ns = [int(row.split(",")[0]) for row in Path(rows).read_text().splitlines()[1:]]
+    site = Site(respond(LENGTH, then="stay"))
+    arguments = f"--concurrency 30 --duration 0.5 --rate 300 --arrivals {kind} --seed 10001"
+    arguments += f" --processes {processes} --keepalive"
+    output, tally = run_against(site, run_with_rows, arguments)
+    starts_ns = [int(row.split(",")[0]) for row in output.files[ROWS_FILE].splitlines()[1:]]
     due_ns = list(schedule(kind, 300, 0.5, 10_001))
     assert tally.sent + tally.unsent == len(due_ns)
-    assert (
-        sorted(starts_ns) == due_ns[: len(starts_ns)]
-        if processes == "1"
-        else set(starts_ns) <= set(due_ns)
-    )
+    if processes == 1:
+        assert sorted(starts_ns) == due_ns[: len(starts_ns)]
+    assert set(starts_ns) <= set(due_ns)
     assert len(starts_ns) == len(set(starts_ns)) == len(site.requests)
     assert tally.sent == tally.complete == tally.lag.count == len(site.requests)
 
@@ -910,10 +879,8 @@ def test_a_schedule_begins_once_all_processes_are_forked(monkeypatch: pytest.Mon
         forked_ns = time.monotonic_ns()
 
     monkeypatch.setattr(FORK.Process, "start", slow_start)
-    tally, site = run_site(
-        respond(LENGTH, then="stay"),
-        *("--concurrency", "10", "--duration", "0.5", "--rate", "90", "--processes", "2"),
-    )
+    arguments = "--concurrency 10 --duration 0.5 --rate 90 --processes 2"
+    tally, site = run_site(respond(LENGTH, then="stay"), arguments)
     assert tally.origin_ns >= forked_ns
     assert tally.sent + tally.unsent == 45
     assert tally.sent == len(site.requests)
@@ -927,32 +894,28 @@ def test_connections_come_from_the_source_addresses() -> None:
         peers.add(writer.get_extra_info("peername")[0])
         await respond(LENGTH)(reader, writer)
 
-    tally, _ = run_site(
-        answer, "--concurrency", "4", "--requests", "9", "--source", "127.0.0.2,127.0.0.3"
-    )
+    tally, _ = run_site(answer, "--concurrency 4 --requests 9 --source 127.0.0.2,127.0.0.3")
     assert (tally.complete, peers) == (9, {"127.0.0.2", "127.0.0.3"})
 
 
 def test_a_source_address_of_another_machine_is_a_failure() -> None:
-    tally, _ = run_site(
-        respond(LENGTH), "--concurrency", "1", "--requests", "2", "--source", "192.0.2.1"
-    )
+    tally, _ = run_site(respond(LENGTH), "--concurrency 1 --requests 2 --source 192.0.2.1")
     assert tally.errors == {"no_address": 2}
 
 
 def test_several_servers_share_the_load() -> None:
-    site, other = Site(respond(LENGTH)), Site(respond(LENGTH))
+    first, second = Site(respond(LENGTH)), Site(respond(LENGTH))
 
-    async def both() -> Tally:
-        async with serving(other) as url:
-            load = ("--url", url, "--concurrency", "2", "--requests", "200")
-            return await load_against(site, run_generator, *load)
+    async def all_three() -> Tally:
+        async with serving(first) as first_url, serving(second) as second_url:
+            arguments = f"--url {first_url} --url {second_url} --concurrency 2 --requests 200"
+            return await asyncio.to_thread(run_generator, arguments)
 
-    tally = run_with_timeout(both())
+    tally = run_with_timeout(all_three())
     assert tally.complete == 200
-    assert len(site.requests) + len(other.requests) == 200
+    assert len(first.requests) + len(second.requests) == 200
     # With a fair coin, fewer than 50 of 200 have a probability of less than 10^-12
-    assert min(len(site.requests), len(other.requests)) >= 50
+    assert min(len(first.requests), len(second.requests)) >= 50
 
 
 # --- the program --------------------------------------------------------------------------
