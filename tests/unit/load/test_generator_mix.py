@@ -1,4 +1,4 @@
-"""`fast` with a mix: it sends what the server receives, and each route has its own account."""
+"""`fast` with a mix: the server receives what it sends, and each route has its own totals."""
 
 from __future__ import annotations
 
@@ -108,37 +108,32 @@ def test_each_route_counts_what_the_server_received_in_sequence(tmp_path: Path, 
     gone = routes.pop("GET /gone")
     assert measurement.sent == received.total() - received["GET /gone"] + gone.failed
     posts, broken = received["GET /post/1"] + received["GET /post/2"], received["GET /broken"]
+    successful = ("GET /", "GET /moved", "HEAD /missing", "POST /comment")
     expected = {
         "GET /post/{id}": (posts, 0, {}),
         "broken": (broken, broken, {"status": broken} if broken else {}),
-        **{
-            label: (received[label], 0, {})
-            for label in ("GET /", "GET /moved", "HEAD /missing", "POST /comment")
-        },
+        **{label: (received[label], 0, {}) for label in successful},
     }
-    assert {
+    assert expected == {
         label: (route.requests, route.failed, route.errors) for label, route in routes.items()
-    } == expected
+    }
     assert gone.requests == 0
     assert gone.errors == ({"closed": gone.failed} if gone.failed else {})
     assert gone.failed <= received["GET /gone"] <= 2 * gone.failed  # resent on a kept connection
-    assert {(kind, body) for _, path, kind, body in site.requests if path == "/comment"} == {
-        ("comment", b'{"a": 1}')
-    }
+    comments = {(kind, body) for _, path, kind, body in site.requests if path == "/comment"}
+    assert comments == {("comment", b'{"a": 1}')}
     assert bool(measurement.timings) is (not load.summed)
-    indices = list(
-        islice(sequence([route.weight for route in MIX], 7), 2 * len(measurement.timings))
+    timings = measurement.timings
+    indices = list(islice(sequence([route.weight for route in MIX], 7), 2 * len(timings)))
+    assert all(timing.route == indices[int(timing.request_id) - 1] for timing in timings)
+    in_rows = Counter(
+        MIX[timing.route or 0].label for timing in timings if timing.end_s is not None
     )
-    for timing in measurement.timings:
-        assert timing.route == indices[int(timing.request_id) - 1]
-    by_label = Counter(
-        MIX[timing.route or 0].label for timing in measurement.timings if timing.end_s is not None
-    )
-    in_rows = {label: route.requests for label, route in routes.items() if not load.summed}
-    assert by_label == +Counter(in_rows)
+    counted = {label: route.requests for label, route in routes.items() if not load.summed}
+    assert in_rows == +Counter(counted)
 
 
-def test_the_first_unexpected_answer_is_kept(tmp_path: Path) -> None:
+def test_the_first_unexpected_response_is_kept(tmp_path: Path) -> None:
     measurement, _ = run_load(tmp_path, mix_load())
     broken = measurement.routes["broken"]
     assert broken.statuses == {"500": broken.failed}
@@ -172,12 +167,8 @@ def test_routes_that_disagree_with_the_load_are_rejected(tmp_path: Path) -> None
     assert parse_with_route().routes["GET /"].errors == {"refused": 1}
     with pytest.raises(ParseError, match="counts of requests by route disagree"):
         parse_with_route(sent=2)
-    for changes in (
-        {"sent": 0},
-        {"sent": 1.0},
-        {"errors": {"refused": 2, "reset": -1}},
-        {"statuses": {"500": -1}},
-        {"statuses": {"500": 2**63}},
-    ):
+    wrong_counts = ({"sent": 0}, {"sent": 1.0}, {"errors": {"refused": 2, "reset": -1}},
+                    {"statuses": {"500": -1}}, {"statuses": {"500": 2**63}})  # fmt: skip
+    for changes in wrong_counts:
         with pytest.raises(ParseError, match="incomplete"):
             parse_with_route(**changes)

@@ -1,4 +1,4 @@
-"""Responses in piece_bytes: complete, truncated, followed by more bytes, and not HTTP."""
+"""Responses in pieces: complete, truncated, followed by more bytes, and not HTTP."""
 
 from __future__ import annotations
 
