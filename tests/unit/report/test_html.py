@@ -1,4 +1,4 @@
-"""The report page and its pictures as text; tests/browser has them in a browser."""
+"""The report page and its pictures as text; tests/browser opens them in a browser."""
 
 from __future__ import annotations
 
@@ -92,15 +92,9 @@ def page_of_all() -> str:
     return render(all_classes())
 
 
-def with_timelines(document: Document, **changes: Any) -> Document:
-    timelines = tuple(replace(timeline, **changes) for timeline in document.timelines)
-    return replace(document, timelines=timelines)
-
-
 def rows(pane: dict[str, Any], name: str) -> list[list[str]]:
     """The data of the layer `name`, without its header."""
-    layers = [pane, *pane.get("layer", [])]
-    (layer,) = [layer for layer in layers if layer.get("name") == name]
+    (layer,) = [layer for layer in (pane, *pane.get("layer", [])) if layer.get("name") == name]
     data = layer.get("data") or pane["data"]
     return [line.split(",") for line in pane["datasets"][data["name"]].splitlines()[1:]]
 
@@ -110,18 +104,17 @@ def figure_of(document: Document, name: str) -> Figure:
     return match
 
 
-def pane_of(figure: Figure) -> dict[str, Any]:
-    """Its first pane."""
+def first_pane(figure: Figure) -> dict[str, Any]:
     return spec(figure.panes[0])
 
 
 def throughput_of(document: Document, *cells: Result) -> tuple[Figure, dict[str, Any]]:
     """The figure and its pane, with these cells instead of those of the document."""
     figure = figure_of(replace(document, cells=cells or document.cells), "throughput")
-    return figure, pane_of(figure)
+    return figure, first_pane(figure)
 
 
-# --- one file, and nothing else ---------------------------------------------------------------
+# --- a self-contained file --------------------------------------------------------------------
 
 
 def test_the_page_loads_nothing() -> None:
@@ -143,9 +136,9 @@ def test_the_policy_allows_only_the_pages_own_scripts() -> None:
     ]
     assert policy.startswith("default-src 'none';")
     assert not re.search(r"https?:|\*", policy)
-    run = [text for attributes, text in page.scripts if attributes.get("type") is None]
-    assert len(run) == 2 + len(SCRIPTS)
-    for script in run:
+    scripts = [text for attributes, text in page.scripts if attributes.get("type") is None]
+    assert len(scripts) == 2 + len(SCRIPTS)
+    for script in scripts:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
 
@@ -158,7 +151,8 @@ def test_all_classes_at_five_levels_fit_on_a_page() -> None:
 def test_omitted_cells_are_named_and_the_most_informative_stay() -> None:
     queue = tuple((0.01 * i, i * 7 % 13) for i in range(300))
     states = tuple((at, f"server STATE-{row}", n + row) for at, n in queue for row in range(12))
-    full = with_timelines(all_classes(), queue=queue, states=states)
+    timelines = (replace(line, queue=queue, states=states) for line in all_classes().timelines)
+    full = replace(all_classes(), timelines=tuple(timelines))
     source = render(full)
     assert MAX_PAGE_BYTES - 70_000 < len(source.encode()) <= MAX_PAGE_BYTES
     page = Page(source)
@@ -174,18 +168,12 @@ def test_foreign_text_is_only_text() -> None:
     page = rendered(hostile())
     assert len(page.scripts) == 4 + len(SCRIPTS)
     assert not [tag for tag, _ in page.elements if tag == "img"]
-    assert page.text.count(EVIL) >= 8  # and all of it is visible
+    assert page.text.count(EVIL) >= 8  # all of it is visible
     assert EVIL in json.dumps(page.json("charts")["states-sync-8"])
     page.json("config")
 
 
 # --- charts -----------------------------------------------------------------------------------
-
-
-def test_a_number_of_cells_is_not_emphasised() -> None:
-    markup = emphasised(RanSideBySide(6))
-    assert markup.startswith("6 trials ran side by side")
-    assert "<strong>" not in markup
 
 
 @pytest.mark.parametrize("name", ["lesson", "good"])  # with request ids, and without
@@ -196,53 +184,52 @@ def test_each_cell_can_be_played(name: str) -> None:
         json.loads(text) for attributes, text in page.scripts
         if attributes.get("type") == "application/json" and attributes.get("id") is None
     ]  # fmt: skip
-    timelines = [cell.timeline for cell in cells_over_time(whole)]
-    computed = [timeline.trace for timeline in timelines if timeline.trace is not None]
-    assert len(traces) == len(timelines) == len(computed) > 0
-    assert sorted(len(trace["sides"][0]["moves"]) for trace in traces) == sorted(
-        len(trace.moves) for trace in computed
-    )
-    for trace in traces:
-        assert trace["sides"][0]["moves"][-1][3] <= trace["length_ms"]
+    computed = [cell.timeline.trace for cell in cells_over_time(whole)]
+    assert len(traces) == len(computed) > 0
+    moves_by_trace = [trace["sides"][0]["moves"] for trace in traces]
+    assert sorted(map(len, moves_by_trace)) == sorted(len(trace.moves) for trace in computed)
+    for trace, moves in zip(traces, moves_by_trace, strict=True):
+        assert moves[-1][3] <= trace["length_ms"]
 
 
 def test_each_request_and_each_wait_is_a_bar() -> None:
     document = sweep(("sync",), (8,))
     (pane,) = rendered(document).json("charts")["timeline-sync-8"]
-    waited = [
-        bar
-        for bar in document.timelines[0].bars
-        if bar.arrived_s is not None and bar.start_s - bar.arrived_s > 0.1
-    ]
-    assert len(rows(pane, "served")) == len(document.timelines[0].bars) == 41
-    assert len(rows(pane, "waits")) == len(waited) == 36
+    bars = document.timelines[0].bars
+    waits_s = [bar.start_s - bar.arrived_s for bar in bars if bar.arrived_s is not None]
+    assert len(rows(pane, "served")) == len(bars) == 41
+    assert len(rows(pane, "waits")) == sum(wait_s > 0.1 for wait_s in waits_s) == 36
 
 
-def stack(document: Document) -> tuple[list[float], list[list[float]]]:
+def timeline_pane(document: Document) -> dict[str, Any]:
+    """Of the only cell."""
+    return first_pane(cells_over_time(document)[0].figures[0])
+
+
+def bars_and_waits(document: Document) -> tuple[list[float], list[list[float]]]:
     """Tops of the bars of the only cell, and (top, from, to) of each wait."""
-    pane = pane_of(cells_over_time(document)[0].figures[0])
+    pane = timeline_pane(document)
     tops = [float(row[1]) for row in rows(pane, "served")]
     return tops, [[float(value) for value in row] for row in rows(pane, "waits")]
 
 
 def test_requests_waiting_for_any_worker_are_below_all_workers() -> None:
-    served, waits = stack(sweep(("sync",), (16,)))
-    assert min(top for top, _, _ in waits) > max(served)
+    bar_tops, waits = bars_and_waits(sweep(("sync",), (16,)))
     tops = sorted({top for top, _, _ in waits})
+    assert tops[0] > max(bar_tops)
     steps = [min(to for top, _, to in waits if top == row) for row in tops]
     assert steps == [2.0] * 4 + [3.0] * 4 + [4.0] * 4
 
 
 def test_every_worker_has_a_tick() -> None:
     """Vega skips every second value if there are more than its number of ticks."""
-    pane = pane_of(cells_over_time(sweep(("sync",), (16,)))[0].figures[0])
-    axis = pane["layer"][0]["encoding"]["y"]["axis"]
+    axis = timeline_pane(sweep(("sync",), (16,)))["layer"][0]["encoding"]["y"]["axis"]
     assert axis["tickCount"] == len(axis["values"]) == 5  # four workers, and the waiting requests
 
 
 def test_requests_held_by_a_worker_are_below_that_worker() -> None:
-    served, waits = stack(sweep(("gthread",), (16,)))
-    assert min(top for top, _, _ in waits) < max(served)
+    bar_tops, waits = bars_and_waits(sweep(("gthread",), (16,)))
+    assert min(top for top, _, _ in waits) < max(bar_tops)
 
 
 times = st.tuples(
@@ -263,7 +250,7 @@ def test_waits_in_a_row_do_not_overlap(
     end_s = max(bar.end_s for bar in bars)
     key = trial(worker_class, 16).key
     timeline = Timeline(key, tuple(bars), (0.0, end_s), workers=(101, 102))
-    _, waits = stack(replace(sweep((worker_class,), (16,)), timelines=(timeline,)))
+    _, waits = bars_and_waits(replace(sweep((worker_class,), (16,)), timelines=(timeline,)))
     for row in {top for top, _, _ in waits}:
         row_waits = sorted((since, to) for top, since, to in waits if top == row)
         for (_, before), (after, _) in pairwise(row_waits):
@@ -271,12 +258,10 @@ def test_waits_in_a_row_do_not_overlap(
 
 
 def test_without_arrivals_the_queue_is_drawn_below_the_rows() -> None:
-    served, queue = rendered(sweep(("sync",), (8,), arrivals_known=False)).json("charts")[
-        "timeline-sync-8"
-    ]
+    charts = rendered(sweep(("sync",), (8,), arrivals_known=False)).json("charts")
+    served, queue = charts["timeline-sync-8"]
     assert rows(served, "waits") == []
-    lengths = [int(length) for _, length in rows(queue, "queue")]
-    assert max(lengths) == 4
+    assert max(int(length) for _, length in rows(queue, "queue")) == 4
     queue_x = queue["layer"][0]["encoding"]["x"]
     assert served["encoding"]["x"]["scale"] == queue_x["scale"]
 
@@ -290,9 +275,8 @@ def test_a_cell_without_observations_names_what_is_missing() -> None:
 
 @pytest.mark.parametrize("arrivals_known", [True, False])
 def test_a_machine_without_samplers_has_only_the_timeline(arrivals_known: bool) -> None:
-    charts = rendered(sweep(("sync",), (8,), arrivals_known=arrivals_known, observed=False)).json(
-        "charts"
-    )
+    document = sweep(("sync",), (8,), arrivals_known=arrivals_known, observed=False)
+    charts = rendered(document).json("charts")
     assert [name for name in charts if name.endswith("-8")] == ["timeline-sync-8"]
     assert len(charts["timeline-sync-8"]) == 1
 
@@ -317,7 +301,7 @@ def test_a_negative_rest_is_named_and_drawn_below_zero() -> None:
     figure = waiting_figure(unattributed_s=-0.3)
     assert figure.alternative[-1].endswith(", unattributed -300 ms.")
     assert [key.label for key in figure.legend] == ["accept queue", "in the app", "unattributed"]
-    bars = {name: float(time) for name, _, _, time in rows(pane_of(figure), "bars")}
+    bars = {name: float(time) for name, _, _, time in rows(first_pane(figure), "bars")}
     assert bars["unattributed"] == pytest.approx(-0.3)
     note = "Too short to be visible (at most 400 us): connect, in the worker and transfer."
     assert note in figure.caption
@@ -335,7 +319,7 @@ def test_a_level_without_parts_is_not_drawn() -> None:
 def test_a_part_without_a_source_is_named_and_has_no_bar() -> None:
     figure = waiting_figure(accept_queue_s=None, exact=False)
     assert "No source: accept queue." in figure.caption
-    assert "accept queue" not in [name for name, *_ in rows(pane_of(figure), "bars")]
+    assert "accept queue" not in [name for name, *_ in rows(first_pane(figure), "bars")]
 
 
 def test_trials_are_points_around_the_line_of_their_mean() -> None:
@@ -349,9 +333,8 @@ def test_trials_are_points_around_the_line_of_their_mean() -> None:
 
 def test_a_bound_far_above_is_cut_off_and_noted() -> None:
     document = sweep(("sync",), (4, 8))
-    figure, pane = throughput_of(
-        document, *(replace(cell, bound_rps=400.0) for cell in document.cells)
-    )
+    bounded = [replace(cell, bound_rps=400.0) for cell in document.cells]
+    figure, pane = throughput_of(document, *bounded)
     assert figure.caption[0].endswith("which continues above the chart, up to 400.")
     assert 4 < pane["encoding"]["y"]["scale"]["domain"][1] < 20
 
@@ -394,15 +377,15 @@ def test_an_empty_or_already_drawn_accept_queue_has_no_chart(arrivals_known: boo
 def test_a_class_has_one_colour_in_all_charts() -> None:
     """Even if a class ten times as fast has its own picture."""
     document = sweep(("sync", "gthread", "eventlet"), (4, 64))
-    fast = [cell for cell in document.cells if cell.server.worker_class == "gthread"]
+    factors = {"sync": 1, "gthread": 100, "eventlet": 1}
     cells = tuple(
-        replace(cell, throughput_rps=(cell.throughput_rps or 0.0) * 100) if cell in fast else cell
+        replace(cell, throughput_rps=cell.throughput_rps * factors[cell.server.worker_class])
         for cell in document.cells
     )
-    drawn = [f for f in figures(replace(document, cells=cells)) if f.name[:10] == "throughput"]
+    drawn = figures(replace(document, cells=cells))
+    drawn = [figure for figure in drawn if figure.name.startswith("throughput")]
     colours = [key.colour for figure in drawn for key in figure.legend if "class" in key.colour]
-    assert len(drawn) == 3
-    assert len(colours) == len(set(colours)) == 3
+    assert len(drawn) == len(colours) == len(set(colours)) == 3
 
 
 def test_the_chart_that_explains_a_cell_is_not_folded() -> None:
@@ -419,7 +402,7 @@ def test_keepalive_shows_bound_prediction_and_measurement() -> None:
     kept = with_keepalive(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))
     figure = figure_of(sweep_document(analyse("kept", {}, [kept])), "keepalive-gthread")
     sides = ["bound", "prediction by worker", "measured"]
-    assert [name for name, *_ in rows(pane_of(figure), "bars")] == sides
+    assert [name for name, *_ in rows(first_pane(figure), "bars")] == sides
     assert {key.colour for key in figure.legend} == {"bound", "prediction", "measured"}
 
 
@@ -444,9 +427,8 @@ def test_corners_draw_the_same_line(values: list[int]) -> None:
     assert set(few) <= set(points)
     for at, value in points:  # in steps
         assert [v for t, v in few if t <= at][-1] == value
-    corner_at = {at for at, _ in few}
-    for (a, before), (b, here), (c, after) in zip(points, points[1:], points[2:], strict=False):
-        assert b in corner_at or before == here == after, (a, c)
+    omitted = {at for at, _ in points} - {at for at, _ in few}
+    assert all(values[at - 1] == values[at] == values[at + 1] for at in omitted)
 
 
 # --- findings --------------------------------------------------------------------------------
@@ -460,12 +442,17 @@ def test_the_page_shows_the_outcome_of_a_target() -> None:
 
 
 def test_the_subject_of_a_finding_is_bold_and_never_markup() -> None:
-    bold = emphasised(NoValidCell("<i>"))
-    assert bold.startswith("<strong>&lt;i&gt;</strong>")
-    places = CellsNote("sync at 4", sentence(EVIL))
-    assert "<strong>sync at 4</strong>" in emphasised(places)
-    assert "<script>" not in emphasised(places)
+    assert emphasised(NoValidCell("<i>")).startswith("<strong>&lt;i&gt;</strong>")
+    markup = emphasised(CellsNote("sync at 4", sentence(EVIL)))
+    assert "<strong>sync at 4</strong>" in markup
+    assert "<script>" not in markup
     assert emphasised(sentence("a < b")) == "a &lt; b"
+
+
+def test_a_number_of_cells_is_not_bold() -> None:
+    markup = emphasised(RanSideBySide(6))
+    assert markup.startswith("6 trials ran side by side")
+    assert "<strong>" not in markup
 
 
 def test_overhead_and_invalid_cells_are_below_the_tables() -> None:
@@ -476,14 +463,10 @@ def test_overhead_and_invalid_cells_are_below_the_tables() -> None:
     )
     table = Table("The table", (Column("class", form="text"),), (("sync",),))
     page = rendered(replace(no_cells(), findings=findings, tables=(table,))).text
-    order = (
-        "no valid cell",
-        "The table",
-        str(findings[1]),
-        "Invalid cells: their numbers are withheld",
-    )
-    places = [page.index(part) for part in order]
-    assert places == sorted(places)
+    invalid_cells = "Invalid cells: their numbers are withheld"
+    order = ("no valid cell", "The table", str(findings[1]), invalid_cells)
+    positions = [page.index(part) for part in order]
+    assert positions == sorted(positions)
 
 
 # --- headlines --------------------------------------------------------------------------------
@@ -539,14 +522,10 @@ def test_a_large_but_insignificant_difference_is_reported_as_such() -> None:
 def test_a_difference_within_the_intervals_is_a_tie(
     rates: Sequence[float], other_rates: Sequence[float], half_rps: float | None, expected: bool
 ) -> None:
+    result = replace(cell(trial("sync", 8)), throughput_half_rps=half_rps)
     level, other = (
-        Replicates(
-            tuple(
-                replace(cell(trial("sync", 8)), throughput_rps=x, throughput_half_rps=half_rps)
-                for x in xs
-            )
-        )
-        for xs in (rates, other_rates)
+        Replicates(tuple(replace(result, throughput_rps=rps) for rps in trial_rates))
+        for trial_rates in (rates, other_rates)
     )
     assert is_tie(level, other) is is_tie(other, level) is expected
 
@@ -555,12 +534,11 @@ def test_a_long_headline_leaves_out_the_waits() -> None:
     document = sweep(("sync",))
     other = replace(document.cells[0].server, backlog=4)
 
-    def slowed(cell: Result) -> Result:
-        planned = replace(cell.trial.cell, server=other)
-        trial = replace(cell.trial, cell=planned)
+    def half_as_fast(cell: Result) -> Result:
+        trial = replace(cell.trial, cell=replace(cell.trial.cell, server=other))
         return replace(cell, trial=trial, throughput_rps=cell.throughput_rps / 2)
 
-    cells = (*document.cells, *map(slowed, document.cells))
+    cells = (*document.cells, *map(half_as_fast, document.cells))
     classes = (group("sync"), replace(group("sync"), server=other))
     headline = headline_values(replace(document, cells=cells, classes=classes))
     assert headline.best == ("sync (backlog 2048)",)
@@ -575,8 +553,7 @@ def test_every_chart_has_a_name_and_a_description() -> None:
     assert len(set(names)) == len(names)
     for figure in drawn:
         assert re.fullmatch(r"[a-z0-9-]+", figure.name)
-        for label in (figure.title, *figure.caption, *figure.alternative, *figure.header):
-            assert label
+        assert all((figure.title, *figure.caption, *figure.alternative, *figure.header))
         assert figure.caption[-1].endswith(".")
         assert figure.alternative[-1].endswith(".")
         assert all(len(row) == len(figure.header) for row in figure.rows)
@@ -643,5 +620,4 @@ def test_the_panes_of_a_picture_have_independent_dashes() -> None:
     document = sweep(("sync",), (8,))
     vega = picture(figure_of(document, "cpu-sync-8"))
     assert vega["resolve"]["scale"]["strokeDash"] == "independent"
-    names = [pane["name"] for pane in vega["vconcat"] if "name" in pane]
-    assert names == ["usage", "host"]
+    assert [pane["name"] for pane in vega["vconcat"] if "name" in pane] == ["usage", "host"]
