@@ -24,6 +24,7 @@ from workerlab.report.player.places import (
 )
 
 MS = 1_000_000
+SECOND = 1000 * MS
 
 
 @pytest.fixture
@@ -34,6 +35,22 @@ def places() -> Places:
 def new_moves(places: Places) -> list[tuple[int, int, int | None]]:
     """(request, place, worker) since the last call."""
     return [(move.number, move.place, move.worker) for move in places.take_moves()]
+
+
+def place_by_request(places: Places) -> dict[int, int]:
+    return {move.number: move.place for move in places.snapshot(99)}
+
+
+def connect(places: Places, count: int) -> None:
+    """Establish connections 1 to `count` in order."""
+    places.process(Event(n, kind, n) for n in range(1, count + 1) for kind in "bc")
+    places.take_moves()
+
+
+def served(number: int, begun_ns: int, ended_ns: int) -> list[Event]:
+    """The events of a request that is in the app from its beginning to its end."""
+    return [Event(begun_ns, "b", number), Event(begun_ns, "s", number, 7),
+            Event(ended_ns, "x", number, 7), Event(ended_ns, "e", number)]  # fmt: skip
 
 
 def test_a_request_moves_through_all_places(places: Places) -> None:
@@ -72,27 +89,29 @@ def test_a_request_whose_client_gave_up_stays_in_the_server(places: Places) -> N
 
 def test_no_mean_while_clients_give_up() -> None:
     """Little's law would count their time as that of answered requests."""
-    places, second = Places(accepts_first=False), 10**9
-    places.process(Event(start, kind, n) for start, n in ((1, 1), (second, 2)) for kind in "bc")
-    places.process([Event(3, "s", 1, 9), Event(second, "x", 1, 9), Event(second, "e", 1)])
-    assert places.sample(2 * second, 2.0).mean is not None
-    places.process([Event(2 * second + 1, "f", 2, cause="gave_up")])
-    assert places.sample(2 * second + 1, 2.0).mean is None
-    assert places.sample(2 * second + 1, 2.0).rps is not None
+    places = Places(accepts_first=False)
+    places.process(Event(start, kind, n) for start, n in ((1, 1), (SECOND, 2)) for kind in "bc")
+    places.process([Event(3, "s", 1, 9), Event(SECOND, "x", 1, 9), Event(SECOND, "e", 1)])
+    assert places.sample(2 * SECOND, 2.0).mean is not None
+    places.process([Event(2 * SECOND + 1, "f", 2, cause="gave_up")])
+    assert places.sample(2 * SECOND + 1, 2.0).mean is None
+    assert places.sample(2 * SECOND + 1, 2.0).rps is not None
 
 
 def test_no_mean_before_the_load_has_lasted_as_long() -> None:
     """16 clients, four served at a time: after 2 s no response can have taken 4 s."""
-    places, second = Places(accepts_first=False), 10**9
+    places = Places(accepts_first=False)
     events = [Event(1, "b", number) for number in range(1, 17)]
     for number in range(1, 37):  # each client sends another one after its response
-        ends_ns = 1 + ((number - 1) // 4 + 1) * second
-        events += [Event(ends_ns - second, "s", number, 9), Event(ends_ns, "x", number, 9)]
-        events += [Event(ends_ns, "e", number), Event(ends_ns, "b", number + 16)]
+        ended_ns = 1 + ((number - 1) // 4 + 1) * SECOND
+        events += [
+            *served(number, ended_ns - SECOND, ended_ns)[1:],
+            Event(ended_ns, "b", number + 16),
+        ]
     means, processed_ns = [], 0
-    for at_ns in (2 * second, 3.9 * second, 8.5 * second):
+    for at_ns in (2 * SECOND, 39 * SECOND // 10, 17 * SECOND // 2):
         places.process(event for event in events if processed_ns < event.at_ns <= at_ns)
-        processed_ns, sample = int(at_ns), places.sample(int(at_ns))
+        processed_ns, sample = at_ns, places.sample(at_ns)
         assert sample.rps == pytest.approx(4, rel=0.01)
         means.append(sample.mean)
     assert means == [None, None, pytest.approx(4, rel=0.01)]
@@ -113,12 +132,6 @@ def test_a_span_may_precede_the_start_of_its_request(places: Places) -> None:
     places.process([Event(3, "s", 4, 100)])  # already answered
     assert places.in_flight == 0
     assert [place for _, place, _ in new_moves(places)].count(IN_APP) == 1
-
-
-def connect(places: Places, count: int) -> None:
-    """Establishes connections 1 to `count` in order."""
-    places.process(Event(n, kind, n) for n in range(1, count + 1) for kind in "bc")
-    places.take_moves()
 
 
 def test_the_queue_length_decides_which_requests_are_accepted() -> None:
@@ -149,8 +162,7 @@ def test_requests_beyond_a_full_queue_are_still_connecting(places: Places) -> No
     places.infer_queue(12, 1, 2)  # one was accepted, but its span is not known yet
     places.process([Event(13, "s", 1, 9)])
     places.infer_queue(14, 2, 2)
-    place_of = {move.number: move.place for move in places.snapshot(15)}
-    assert place_of == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: CONNECTING}
+    assert place_by_request(places) == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: CONNECTING}
 
 
 def test_the_queue_holds_at_most_one_more_than_its_limit() -> None:
@@ -194,45 +206,42 @@ def test_the_queue_never_exceeds_its_limit_in_any_sequence(
 
 
 def test_figures_are_of_the_current_load_only() -> None:
-    second = 1000 * MS
     places = Places(accepts_first=False)
-    places.process([Event(1, "b", 1), Event(1, "b", 2), Event(second, "e", 1)])
-    places.start_load(second)
-    places.process([Event(second, "b", 3)])
-    assert (places.sample(2 * second).left, places.sample(2 * second).settled) == (1, False)
-    places.process([Event(2 * second, "e", 2), Event(5 * second // 2, "e", 3)])
-    sample = places.sample(4 * second + 1)
-    assert (sample.left, sample.settled, sample.p50) == (
-        0,
-        True,
-        1.5,
-    )  # the response of the previous load took 2 s
-    assert not places.sample(3 * second).settled
+    places.process([Event(1, "b", 1), Event(1, "b", 2), Event(SECOND, "e", 1)])
+    places.start_load(SECOND)
+    places.process([Event(SECOND, "b", 3)])
+    assert (places.sample(2 * SECOND).left, places.sample(2 * SECOND).settled) == (1, False)
+    places.process([Event(2 * SECOND, "e", 2), Event(5 * SECOND // 2, "e", 3)])
+    sample = places.sample(4 * SECOND + 1)
+    assert (sample.left, sample.settled) == (0, True)
+    assert sample.p50 == 1.5  # the response of the previous load took 2 s
+    assert not places.sample(3 * SECOND).settled
 
 
 def test_requests_on_their_way_to_a_slot_are_at_most_the_free_slots() -> None:
-    """So the first sample already shows which connections found no room."""
+    """So the first sample already shows which connections did not fit in the queue."""
     places = Places(accepts_first=False, slots=2)
     connect(places, 6)
     places.process([Event(7, "s", 1, 9)])
     places.infer_queue(10, 2, 2)  # of five, two are in the queue and one is on its way to a slot
-    place_of = {move.number: move.place for move in places.snapshot(15)}
-    assert place_of == {1: IN_APP, 2: QUEUED, 3: QUEUED, 4: QUEUED, 5: CONNECTING, 6: CONNECTING}
+    unconnected = {5: CONNECTING, 6: CONNECTING}
+    assert place_by_request(places) == {
+        1: IN_APP,
+        **dict.fromkeys((2, 3, 4), QUEUED),
+        **unconnected,
+    }
     for at_ns in (20, 30):  # there is room again, but the others consider themselves connected
         places.infer_queue(at_ns, 1, 2)
-    place_of = {move.number: move.place for move in places.snapshot(35)}
-    assert place_of == {
+    assert place_by_request(places) == {
         1: IN_APP,
         2: IN_WORKER,
         3: QUEUED,
         4: CONNECTING,
-        5: CONNECTING,
-        6: CONNECTING,
+        **unconnected,
     }
 
 
 def test_a_snapshot_has_places_and_starts_of_all_requests(places: Places) -> None:
-    """The start shows whose client has given up."""
     connect(places, 2)
     places.process([Event(9, "s", 1, 7), Event(10, "b", 3)])
     assert [(move.number, move.place, move.worker, move.at_ns) for move in places.snapshot(20)] == [
@@ -273,7 +282,7 @@ def test_a_request_that_has_left_the_app_unanswered_is_in_its_worker() -> None:
 
 def test_a_worker_of_one_slot_never_has_two_in_its_app() -> None:
     places = Places(accepts_first=False, slots=2)
-    places.process(Event(n, kind, n) for n in (1, 2, 3) for kind in "bc")
+    connect(places, 3)
     places.process([Event(4, "s", 1, 9), Event(5, "x", 1, 9), Event(5, "s", 2, 8)])
     places.take_moves()
     places.process([Event(6, "s", 3, 9), Event(7, "e", 1)])  # a client that is slow to read
@@ -300,15 +309,15 @@ def test_all_are_drawn_again_once_the_sampled_requests_have_ended(places: Places
 
 
 def test_all_requests_in_the_app_are_drawn(places: Places) -> None:
-    places.process(Event(n, kind, n) for n in range(1, 3 * MAX_ALL_DRAWN + 1) for kind in "bc")
-    few = [number for number in range(1, 3 * MAX_ALL_DRAWN + 1) if number % 3][
-        -4:
-    ]  # of those not drawn
-    places.process(Event(9000 + n, "s", number, 7) for n, number in enumerate(few))
-    assert places.counts == [0, 3 * MAX_ALL_DRAWN - 4, 0, 4]
-    assert [number for number, place, _ in new_moves(places) if place == IN_APP] == few
-    places.process([Event(9999, "e", few[0]), Event(9999, "f", few[1], cause="closed")])
-    assert places.counts == [0, 3 * MAX_ALL_DRAWN - 4, 0, 2]
+    count = 3 * MAX_ALL_DRAWN
+    connect(places, count)
+    last_hidden = [number for number in range(1, count + 1) if number % 3][-4:]
+    places.process(Event(9000 + n, "s", number, 7) for n, number in enumerate(last_hidden))
+    assert places.counts == [0, count - 4, 0, 4]
+    assert [number for number, place, _ in new_moves(places) if place == IN_APP] == last_hidden
+    answered, failed, *_ = last_hidden
+    places.process([Event(9999, "e", answered), Event(9999, "f", failed, cause="closed")])
+    assert places.counts == [0, count - 4, 0, 2]
     assert sum(places.counts) == places.in_flight
     assert places.sample(9999).causes == {"closed": 1}
 
@@ -328,11 +337,7 @@ def test_the_parts_of_an_answer_come_from_its_events(places: Places) -> None:
 def test_figures_are_of_recent_answers(places: Places) -> None:
     places.recent_s = 2.0
     for n in range(40):  # ten a second, 0.3 s each
-        begun = n * 100 * MS
-        places.process([
-            Event(begun, "b", n + 1), Event(begun, "s", n + 1, 7),
-            Event(begun + 300 * MS, "x", n + 1, 7), Event(begun + 300 * MS, "e", n + 1),
-        ])  # fmt: skip
+        places.process(served(n + 1, n * 100 * MS, n * 100 * MS + 300 * MS))
     sample = places.sample(4000 * MS)
     assert sample.rps == pytest.approx(10, rel=0.06)
     assert sample.p50 == sample.p95 == pytest.approx(0.3)
@@ -346,10 +351,9 @@ def test_figures_are_of_recent_answers(places: Places) -> None:
 def test_answers_in_batches_give_a_steady_rate(at_ms: int) -> None:
     """Four at a time for 1 s each: the rate is 4 per second at any time."""
     places = Places(accepts_first=False)
-    for batch in range(7):
-        numbers = range(4 * batch + 1, 4 * batch + 5)
-        events = [Event(batch * 1000 * MS, kind, n, 9) for n in numbers for kind in "bcs"]
-        events += [Event((batch + 1) * 1000 * MS, kind, n, 9) for n in numbers for kind in "xe"]
+    for number in range(28):
+        begun_ns = number // 4 * SECOND
+        events = served(number + 1, begun_ns, begun_ns + SECOND)
         places.process(event for event in events if event.at_ns <= at_ms * MS)
     assert places.sample(at_ms * MS).rps == pytest.approx(4, rel=0.001)
     assert places.sample(at_ms * MS, 3.3).rps == pytest.approx(4, rel=0.001)
@@ -358,11 +362,7 @@ def test_answers_in_batches_give_a_steady_rate(at_ms: int) -> None:
 def test_the_mean_includes_requests_in_flight(places: Places) -> None:
     places.process([Event(0, "b", 1)])
     for n in range(30):
-        number, begun = n + 2, n // 3 * 1000 * MS
-        places.process([
-            Event(begun, "b", number), Event(begun, "s", number, 7),
-            Event(begun + 1000 * MS, "x", number, 7), Event(begun + 1000 * MS, "e", number),
-        ])  # fmt: skip
+        places.process(served(n + 2, n // 3 * SECOND, n // 3 * SECOND + SECOND))
     sample = places.sample(10_000 * MS, 8.0)
     assert sample.rps == pytest.approx(3)
     assert sample.p95 == pytest.approx(1)
