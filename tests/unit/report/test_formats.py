@@ -60,9 +60,8 @@ def _with_fixed_paths(unpacked: Document) -> Document:
     paths = {"place": file, "start": f"gunicorn -c {file}", "run": run}
 
     def fixed(finding: Any) -> Any:
-        changes = {name: paths[name] for name, value in finding.values.items()
-                   if name in paths and value}  # fmt: skip
-        return replace(finding, **changes)
+        values = finding.values
+        return replace(finding, **{name: path for name, path in paths.items() if values.get(name)})
 
     findings, notes = (tuple(map(fixed, items)) for items in (unpacked.findings, unpacked.notes))
     return replace(unpacked, findings=findings, notes=notes)
@@ -116,7 +115,7 @@ def numbers(value: Any) -> Any:
 
 
 def lines_of(part: str, value: Any) -> Iterator[str]:
-    """One for each cell, class, row, chart and finding."""
+    """A line for each cell, class, row, chart and finding."""
     if isinstance(value, list):
         for entry in value:
             yield from lines_of(part, entry)
@@ -139,8 +138,9 @@ def test_numbers_and_verdicts_of_recorded_runs(name: str, golden: Golden) -> Non
 def test_the_usual_sweep_is_one_screen() -> None:
     lines = text.render(document("common"), width=80).splitlines()
     assert len(lines) <= 42
-    hidden = [line for line in lines if "Columns hidden" in line]
-    assert hidden == ["Columns hidden (terminal too narrow): slots busy."]
+    assert [line for line in lines if "Columns hidden" in line] == [
+        "Columns hidden (terminal too narrow): slots busy."
+    ]
 
 
 def test_the_key_columns_stay_on_the_narrowest_terminal() -> None:
@@ -160,9 +160,9 @@ def test_every_column_is_visible_or_named_at_any_width(kind: str, width: int) ->
         )
         drawing = natural_width(text._drawing(fitting, gap))
         assert drawing <= width or len(fitting.columns) == max(1, fitting.keys)
-        below = text._table(table, False, width, None)[1]
-        assert ("Columns hidden" in " ".join(below.split())) == bool(hidden)
-        assert all(name in " ".join(below.split()) for name in hidden)
+        below = " ".join(text._table(table, False, width, None)[1].split())
+        assert ("Columns hidden" in below) == bool(hidden)
+        assert all(name in below for name in hidden)
 
 
 def test_colour_is_used_only_if_requested() -> None:
@@ -190,10 +190,9 @@ def test_a_sweep_of_invalid_cells_shows_only_reasons() -> None:
 
 def test_evidence_and_notes_need_explain() -> None:
     short, long = (text.render(document("study"), explain=flag) for flag in (False, True))
-    assert "fast u sent only 70,000" not in short
-    assert "fast u sent only 70,000" in long
-    assert "pip install locust" not in short
-    assert "pip install locust" in long
+    for words in ("fast u sent only 70,000", "pip install locust"):
+        assert words not in short
+        assert words in long
     assert "With --explain: 2 notes, evidence and what the columns mean." in short
 
 
@@ -218,7 +217,7 @@ def test_an_invalid_cell_has_no_numbers_in_json() -> None:
     assert invalid
     for cell in invalid:
         assert all(cell[name] is None for name in NUMBERS)
-        assert not any(value is not None for name in GROUPS for value in cell[name].values())
+        assert {value for name in GROUPS for value in cell[name].values()} == {None}
         assert cell["diagnosis"] is None
         assert cell["reason"]
     uvicorn = next(row for row in parsed["classes"] if row["worker_class"] == "uvicorn")
@@ -232,8 +231,7 @@ def test_no_sentence_in_json_is_empty() -> None:
 
 def test_tables_in_json_have_base_units() -> None:
     row = json_of("study")["tables"][0]["rows"][0]
-    assert row["response_p50_s"] == 0.0001234
-    assert row["memory_bytes"] == 13 << 20
+    assert (row["response_p50_s"], row["memory_bytes"]) == (0.0001234, 13 << 20)
     assert row["whole"] is True
     assert row["never_seen_s"] is None
 
@@ -255,11 +253,8 @@ def test_any_document_can_be_rendered_and_parsed(
     assert not re.search(r"\b(nan|inf)\b", output)
     assert FORMATS["markdown"](any_document).endswith("\n")
     rows = list(csv.reader(io.StringIO(FORMATS["csv"](any_document))))
-    expected_rows = (
-        [any_document.cells]
-        if any_document.kind == "sweep"
-        else [table.rows for table in any_document.tables]
-    )
+    tables = [table.rows for table in any_document.tables]
+    expected_rows = [any_document.cells] if any_document.kind == "sweep" else tables
     assert len(rows) == 1 + sum(map(len, expected_rows))
     parsed = json.loads(FORMATS["json"](any_document), parse_constant=refuse)
     assert parsed["valid"] == any_document.valid

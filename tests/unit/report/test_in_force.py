@@ -1,4 +1,4 @@
-"""The effective value is shown next to a setting that the server did not take, in every format."""
+"""Every format shows the effective value next to a setting that the server did not adopt."""
 
 from __future__ import annotations
 
@@ -14,21 +14,16 @@ from tests.builders.page import rendered
 from workerlab.analysis import TrialData, analyse
 from workerlab.analysis.facts import TrialFault
 from workerlab.experiments.sweep.document import sweep_document
-from workerlab.model.evidence import QueueSample
 from workerlab.model.result import Document
 from workerlab.report import FORMATS
 from workerlab.report.values import text
 
 
 def limited(worker_class: str, backlog: int, limit: int | None, *, instances: int = 1) -> TrialData:
-    """A trial on four workers whose accept queues have this limit in the kernel, added up."""
+    """A trial on four workers whose accept queues have this total limit in the kernel."""
     trial = evidence(replace(server(worker_class), backlog=backlog, instances=instances), 4)
-    queue = tuple(
-        QueueSample(sample.at_ns, sample.length, limit)
-        for sample in trial.observations.queue
-        if limit
-    )
-    return with_observations(trial, queue=queue)
+    samples = trial.observations.queue if limit else ()
+    return with_observations(trial, queue=tuple(replace(sample, limit=limit) for sample in samples))
 
 
 def sweep(*trials: TrialData) -> Document:
@@ -36,46 +31,45 @@ def sweep(*trials: TrialData) -> Document:
 
 
 IGNORED = limited("asgi", 4, 100)
-TAKEN = limited("sync", 4, 4)
+ADOPTED = limited("sync", 4, 4)
 
 
-TITLES = {
-    "ignored": ([IGNORED], "backlog 4 (100 effective)"),
-    "ignored by one class": ([TAKEN, IGNORED], "backlog 4 (100 effective with asgi)"),
-    "cut off": ([limited("sync", 10_000, 4096)], "backlog 10000 (4096 effective)"),
-    "without samples": ([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)"),
-    "unknown": ([limited("sync", 4, None)], "backlog 4,"),
-    "of a queue for each worker": ([limited("granian", 64, 4 * 128)], "backlog 64 (128 effective)"),
-    "of a queue for each server": (
-        [limited("sync", 10_000, 2 * 4096, instances=2)],
-        "backlog 10000 (4096 effective)",
-    ),
-    "of another class": (
-        [TAKEN, evidence(server("gevent"), 4)],
-        "1000 worker connections (ignored by sync)",
-    ),
-    "invalid": (
-        [with_record(replace(limited("asgi", 4, None), parse_error="half a line"),
-                     proof={"accept_queue_limit": 100})],
-        "backlog 4 (100 effective)",
-    ),
-}  # fmt: skip
+GEVENT = evidence(server("gevent"), 4)
+TWO_SERVERS = limited("sync", 10_000, 2 * 4096, instances=2)
+INVALID = with_record(
+    replace(limited("asgi", 4, None), parse_error="half a line"), proof={"accept_queue_limit": 100}
+)
 
 
-@pytest.mark.parametrize("name", TITLES)
-def test_the_title_has_the_value_in_force(name: str) -> None:
-    trials, expected = TITLES[name]
+@pytest.mark.parametrize(
+    ("trials", "expected"),
+    [
+        ([IGNORED], "backlog 4 (100 effective)"),
+        ([ADOPTED, IGNORED], "backlog 4 (100 effective with asgi)"),
+        ([limited("sync", 10_000, 4096)], "backlog 10000 (4096 effective)"),
+        ([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)"),  # without samples
+        ([limited("sync", 4, None)], "backlog 4,"),
+        (
+            [limited("granian", 64, 4 * 128)],
+            "backlog 64 (128 effective)",
+        ),  # a queue for each worker
+        ([TWO_SERVERS], "backlog 10000 (4096 effective)"),  # a queue for each server
+        ([ADOPTED, GEVENT], "1000 worker connections (ignored by sync)"),
+        ([INVALID], "backlog 4 (100 effective)"),
+    ],
+)
+def test_the_title_has_the_effective_value(trials: list[TrialData], expected: str) -> None:
     assert expected in text(sweep(*trials).title)
 
 
 @pytest.mark.parametrize(
     ("trials", "word"),
     [
-        ([TAKEN], "effective"),
+        ([ADOPTED], "effective"),
         ([limited("granian", 2048, 4 * 2048)], "effective"),
         ([limited("sync", 2048, 2 * 2048, instances=2)], "effective"),
-        ([evidence(server("gevent"), 4)], "ignored"),
-        ([TAKEN, IGNORED], "worker connections"),
+        ([GEVENT], "ignored"),
+        ([ADOPTED, IGNORED], "worker connections"),
     ],
 )
 def test_the_title_does_not_comment_on_other_settings(trials: list[TrialData], word: str) -> None:
@@ -94,7 +88,7 @@ def test_on_an_axis_each_series_has_both_values_in_its_name() -> None:
 
 
 @pytest.mark.parametrize("proof", [False, True])
-def test_json_and_csv_have_the_values_in_force(proof: bool) -> None:
+def test_json_and_csv_have_the_effective_values(proof: bool) -> None:
     """From the kernel, or without samples from the workers themselves."""
     trial = limited("asgi", 4, None if proof else 100)
     if proof:
@@ -102,12 +96,9 @@ def test_json_and_csv_have_the_values_in_force(proof: bool) -> None:
     document = sweep(trial)
     (cell,) = json.loads(FORMATS["json"](document))["cells"]
     assert cell["backlog"] == 4
-    assert cell["in_force"] == {
-        "workers": 4 if proof else None,
-        "threads": None,
-        "backlog": 100,
-        "worker_connections": None,
-    }
+    workers = 4 if proof else None
+    unknown = {"threads": None, "worker_connections": None}
+    assert cell["in_force"] == {"workers": workers, "backlog": 100, **unknown}
     assert cell["not_taken"] == ["backlog", "worker_connections"]
     (row,) = csv.DictReader(io.StringIO(FORMATS["csv"](document)))
     assert (row["in_force_backlog"], row["not_taken"]) == ("100", "backlog | worker_connections")

@@ -52,7 +52,7 @@ def test_every_format_has_verdict_and_reason(name: str) -> None:
     assert text(WAITS) in output
 
 
-def test_the_page_and_the_terminal_have_a_style_for_it() -> None:
+def test_the_page_and_the_terminal_have_a_style_for_the_verdict() -> None:
     document = sweep(inconclusive(8))
     assert "\x1b[34minconclusive" in render(document, colour=True)
     assert len(set(VERDICT_COLOURS.values())) == len(VERDICT_COLOURS)
@@ -61,7 +61,7 @@ def test_the_page_and_the_terminal_have_a_style_for_it() -> None:
     assert page.text.count(text(WAITS)) >= 2  # in the findings, and with its cell
 
 
-def test_the_reason_comes_before_what_else_an_inconclusive_cell_shows() -> None:
+def test_the_reason_of_an_inconclusive_cell_comes_before_its_other_findings() -> None:
     finding = sentence("a response takes 2 s")
     shown = replace(inconclusive(8), findings=(finding,))
     assert conclusions_of(shown) == (WAITS, finding)
@@ -101,14 +101,11 @@ def test_a_class_that_others_disturbed_has_neither_diagnosis_nor_advice() -> Non
     assert all(cell.is_disturbed for cell in report.cells)
     assert len(report.cells[-1].findings) > 1
     document = sweep_document(report)
-    output, page = (
-        " ".join(words.split())
-        for words in (render(document, explain=True), rendered(document).text)
-    )
+    output = " ".join(render(document, explain=True).split())
     assert "sync: 4 slots; inconclusive: other programs used 1.80 of 2 cores." in output
     for words in ("share 4 slots", "knee at", "knee inconclusive", "more workers"):
         assert words not in output
-    assert "more workers, threads" not in page
+    assert "more workers, threads" not in rendered(document).text
 
 
 def test_an_inconclusive_level_does_not_saturate_a_class() -> None:
@@ -117,9 +114,8 @@ def test_an_inconclusive_level_does_not_saturate_a_class() -> None:
     assert (conclusion["saturated_from"], conclusion["inconclusive"]) == (None, ("8",))
     assert conclusion["why"] is None
     assert document.valid
-    # One conclusive trial is enough
-    level = inconclusive(8), cell(trial("sync", 8, number=2))
-    conclusion = values_by_code(sweep(*level, knee=4.0))["SeriesLimits"]
+    one_is_conclusive = sweep(inconclusive(8), cell(trial("sync", 8, number=2)), knee=4.0)
+    conclusion = values_by_code(one_is_conclusive)["SeriesLimits"]
     assert (conclusion["saturated_from"], conclusion["inconclusive"]) == (8, ())
 
 
@@ -142,8 +138,8 @@ def test_all_findings_of_a_cell_are_reported() -> None:
     document = sweep(both)
     (parsed,) = json.loads(FORMATS["json"](document))["cells"]
     assert [finding["code"] for finding in parsed["findings"]] == [first.code, second.code]
-    assert "x gives no exact mean" in render(document, explain=True)
-    assert "x gives no exact mean" in rendered(document).text
+    for output in (render(document, explain=True), rendered(document).text):
+        assert "x gives no exact mean" in output
     only_first = replace(both, trial=trial("sync", 8, number=2), findings=(first,))
     explained = " ".join(render(sweep(both, only_first), explain=True).split())
     assert re.search(r"x gives no exact mean[^(]*\(In 1 of 2 trials.\)", explained)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import pytest
 
@@ -22,7 +22,6 @@ from workerlab.report.player.places import (
     trace,
 )
 
-EVERYTHING = 10**9
 RUNS = ("lesson", "good", "keepalive", "overflow", "rates", "trials")
 
 
@@ -33,8 +32,8 @@ def trials(name: str) -> list[Facts]:
     return [facts for facts in results if isinstance(facts, Facts)]
 
 
-def played(facts: Facts, most: int = EVERYTHING) -> Trace:
-    return trace(facts, most)
+def played(facts: Facts, max_requests: int = 10**9) -> Trace:
+    return trace(facts, max_requests)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -50,8 +49,8 @@ def test_every_request_is_played_from_start_to_end(name: str) -> None:
         # Requests in flight at the end of the load have no end
         ends = Counter(places[-1] for places in paths.values() if places[-1] >= ANSWERED)
         if trial_trace.named:
-            good = sum(timing.cause is None for timing in facts.measurement.timings)
-            assert ends[ANSWERED] == good
+            timings = facts.measurement.timings
+            assert ends[ANSWERED] == sum(timing.cause is None for timing in timings)
             assert all(places[0] == CONNECTING for places in paths.values())
         else:
             assert set(ends) <= {ANSWERED}
@@ -61,23 +60,19 @@ def test_every_request_is_played_from_start_to_end(name: str) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_requests_in_the_app_are_at_most_the_open_spans(name: str) -> None:
     for facts in trials(name):
-        trial_trace, inside = played(facts), dict[int, int | None]()
-        most = 0
-        for number, place, worker, _ in trial_trace.moves:
+        in_app, max_in_app = set[int](), 0
+        for number, place, *_ in played(facts).moves:
             if place == IN_APP:
-                inside[number] = worker
+                in_app.add(number)
             else:
-                inside.pop(number, None)
-            most = max(most, len(inside))
-        ends = [(span.start_ns, 1) for span in facts.spans]
-        ends += [(span.end_ns, -1) for span in facts.spans if span.end_ns is not None]
-        open_spans = most_spans = 0
-        for _, change in sorted(ends):
-            open_spans += change
-            most_spans = max(most_spans, open_spans)
-        assert most_spans > 0
+                in_app.discard(number)
+            max_in_app = max(max_in_app, len(in_app))
+        changes = [(span.start_ns, 1) for span in facts.spans]
+        changes += [(span.end_ns, -1) for span in facts.spans if span.end_ns is not None]
+        max_spans = max(accumulate(change for _, change in sorted(changes)))
+        assert max_spans > 0
         # A request leaves the app in the trace one step later, when it is answered or sampled
-        assert most <= most_spans + len(facts.requests_per_worker)
+        assert max_in_app <= max_spans + len(facts.requests_per_worker)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -87,11 +82,10 @@ def test_waits_in_a_worker_are_those_of_the_probe(name: str) -> None:
         trial_trace = played(facts)
         if not trial_trace.named:
             continue
+        timings = sorted(facts.measurement.timings, key=lambda timing: timing.start_s)
         numbers = {
             timing.request_id: number
-            for number, timing in enumerate(
-                sorted(facts.measurement.timings, key=lambda timing: timing.start_s), 1
-            )
+            for number, timing in enumerate(timings, 1)
             if not timing.reused
         }
         workers = {pid: number for number, pid in enumerate(facts.requests_per_worker)}
@@ -128,9 +122,9 @@ def test_a_budget_of_requests_ends_the_trace_at_the_next_one(name: str) -> None:
         assert not part.whole
         assert {number for number, *_ in part.moves} == {1, 2, 3, 4, 5}
         assert part.length_ms < whole.length_ms
-        recorded_moves = [move for move in whole.moves if move[1] in (CONNECTING, IN_APP)]
+        begin_or_enter_app = [move for move in whole.moves if move[1] in (CONNECTING, IN_APP)]
         assert [move for move in part.moves if move[1] in (CONNECTING, IN_APP)] == [
-            move for move in recorded_moves if move[0] <= 5 and move[3] <= part.length_ms
+            move for move in begin_or_enter_app if move[0] <= 5 and move[3] <= part.length_ms
         ]
 
 
@@ -138,9 +132,9 @@ def test_a_full_queue_shows_requests_that_cannot_connect() -> None:
     waits_ms = []
     for facts in trials("overflow"):
         moves = played(facts).moves
-        began = {number: at_ms for number, place, _, at_ms in moves if place == CONNECTING}
-        up = {number: at_ms for number, place, _, at_ms in moves if place == QUEUED}
-        waits_ms += [up[number] - began[number] for number in up]
+        began_ms = {number: at_ms for number, place, _, at_ms in moves if place == CONNECTING}
+        queued_ms = {number: at_ms for number, place, _, at_ms in moves if place == QUEUED}
+        waits_ms += [queued_ms[number] - began_ms[number] for number in queued_ms]
     assert max(waits_ms) > 900  # the kernel repeats a SYN after a second
 
 
