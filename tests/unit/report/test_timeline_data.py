@@ -122,8 +122,8 @@ def test_the_number_of_bars_is_bounded() -> None:
 
 
 def test_the_bars_of_a_page_are_shared_by_its_cells() -> None:
-    measured = evidence(SYNC, 8, rounds=30)
-    cells = [derived(with_cell(measured, concurrency=n)) for n in range(1, 100)]
+    unobserved = bare(evidence(SYNC, 8, rounds=30))
+    cells = [derived(with_cell(unobserved, concurrency=n)) for n in range(1, 100)]
     assert sum(len(chart.bars) for chart in timelines(cells[:70])) == MAX_BARS_PER_PAGE
     assert {len(chart.bars) for chart in timelines(cells)} == {MIN_BARS}
 
