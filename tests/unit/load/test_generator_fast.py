@@ -9,11 +9,12 @@ import shlex
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import chain, count, cycle, repeat
 from pathlib import Path
@@ -22,7 +23,8 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from tests.builders.processes import default_signals
+from tests.builders.conditions import until
+from tests.builders.processes import default_signals, started
 from tests.builders.responses import CHUNKED, INTERIM, LENGTH, NO_CONTENT, OTHER, UNTIL_CLOSE
 from workerlab.load.fast import FAST, ROWS_FILE
 from workerlab.load.generators import fast
@@ -146,18 +148,22 @@ def run_with_timeout(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, 2 * TIMEOUT_S))
 
 
-def run_against(site: Site, load: Callable[[str], T], arguments: str) -> T:
-    """The result of `load` against this server, both in one event loop. It leaves no connection."""
+def run_beside(site: Site, load: Callable[[str], T]) -> T:
+    """The result of `load` for the URL of this server. The load leaves no connection."""
 
     async def both() -> T:
         async with serving(site) as url:
-            url_and_deadline = f"--url {url}/x?y=1 --deadline {TIMEOUT_S}"
-            result = await asyncio.to_thread(load, f"{url_and_deadline} {arguments}")
+            result = await asyncio.to_thread(load, url)
             while site.open:  # the server notices the last ends in the loop's next iterations
                 await asyncio.sleep(0)
             return result
 
     return run_with_timeout(both())
+
+
+def run_against(site: Site, load: Callable[[str], T], arguments: str) -> T:
+    deadline = f"--deadline {TIMEOUT_S}"
+    return run_beside(site, lambda url: load(f"--url {url}/x?y=1 {deadline} {arguments}"))
 
 
 def load_site(
@@ -913,26 +919,21 @@ def test_several_servers_share_the_load() -> None:
 # --- the program --------------------------------------------------------------------------
 
 
-async def run_program(*arguments: str, cwd: Path) -> Output:
-    process = await asyncio.create_subprocess_exec(
-        *arguments, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    stdout, stderr = await process.communicate()
-    rows = cwd / ROWS_FILE
+def run_program(argv: Sequence[str], directory: Path) -> Output:
+    process = subprocess.run(argv, cwd=directory, capture_output=True, text=True, timeout=TIMEOUT_S)
+    rows = directory / ROWS_FILE
     files = {ROWS_FILE: rows.read_text()} if rows.exists() else {}
-    return Output(stdout.decode(), stderr.decode(), process.returncode, files)
+    return Output(process.stdout, process.stderr, process.returncode, files)
 
 
 PLAIN = Load(concurrency=3, requests=10, duration_s=1.0, deadline_s=TIMEOUT_S)
 
 
 def test_the_program_runs_the_command_of_the_tool(tmp_path: Path) -> None:
-    async def both() -> Output:
-        async with serving(Site(respond(LENGTH))) as url:
-            argv = FAST.command(PLAIN, url, str(tmp_path)).argv
-            return await run_program(*argv, cwd=tmp_path)
+    def load(url: str) -> Output:
+        return run_program(FAST.command(PLAIN, url, str(tmp_path)).argv, tmp_path)
 
-    output = run_with_timeout(both())
+    output = run_beside(Site(respond(LENGTH)), load)
     measurement = FAST.parse(output)
     assert (measurement.requests, measurement.failed, len(measurement.timings)) == (10, 0, 10)
     assert output.stderr == ""
@@ -941,27 +942,19 @@ def test_the_program_runs_the_command_of_the_tool(tmp_path: Path) -> None:
 def test_an_interrupted_load_keeps_the_rows_of_its_responses(tmp_path: Path) -> None:
     """All but those of the interrupted iteration, at most one per connection."""
 
-    async def both() -> int:
-        site = Site(respond(LENGTH, then="stay"))
-        load = replace(PLAIN, requests=10_000_000, keepalive=True)
-        async with serving(site) as url:
-            argv = FAST.command(load, url, str(tmp_path)).argv
-            process = await asyncio.create_subprocess_exec(
-                *argv, stderr=asyncio.subprocess.PIPE, preexec_fn=default_signals
-            )
-            try:
-                while len(site.requests) < 200:
-                    await asyncio.sleep(0.01)
-                process.send_signal(signal.SIGINT)
-                await process.communicate()
-            finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
-            assert process.returncode == 130
-            return len(site.requests)
+    site = Site(respond(LENGTH, then="stay"))
 
-    sent = run_with_timeout(both())
-    rows = (tmp_path / ROWS_FILE).read_text()
+    def interrupted_load(url: str) -> int:
+        load = replace(PLAIN, requests=10_000_000, keepalive=True)
+        argv = FAST.command(load, url, str(tmp_path)).argv
+        with started(argv, stderr=subprocess.PIPE, preexec_fn=default_signals) as process:
+            until(lambda: len(site.requests) >= 200, "200 requests have arrived")
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+        return process.returncode
+
+    assert run_beside(site, interrupted_load) == 130
+    sent, rows = len(site.requests), (tmp_path / ROWS_FILE).read_text()
     assert rows.endswith("\n")
     assert sent - 2 * PLAIN.concurrency <= rows.count("\n") - 1 <= sent
 
@@ -980,10 +973,8 @@ def test_an_interrupted_load_keeps_the_rows_of_its_responses(tmp_path: Path) -> 
 def test_the_program_rejects_invalid_options(
     load: Load, url: str, exit_code: int, tmp_path: Path
 ) -> None:
-    argv = FAST.command(load, url, str(tmp_path)).argv
-    output = asyncio.run(run_program(*argv, cwd=tmp_path))
-    assert output.exit_code == exit_code
-    assert output.stdout == ""
+    output = run_program(FAST.command(load, url, str(tmp_path)).argv, tmp_path)
+    assert (output.exit_code, output.stdout) == (exit_code, "")
     assert "Traceback" not in output.stderr
 
 
@@ -991,7 +982,7 @@ def test_the_program_rejects_invalid_options(
 def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     arguments = list(FAST.command(PLAIN, "http://127.0.0.1:1/", str(tmp_path)).argv)
     arguments[arguments.index("--rows") + 1] = "/dev/full"
-    output = asyncio.run(run_program(*arguments, cwd=tmp_path))
+    output = run_program(arguments, tmp_path)
     assert output.exit_code == 3
     assert "No space left" in output.stderr
     assert "Traceback" not in output.stderr
