@@ -271,7 +271,7 @@ DEPENDENT_FIELDS = {
 
 
 @given(st.sampled_from([*DOCUMENT]), st.none() | st.text() | st.floats() | st.integers())
-def test_a_strange_value_is_rejected_or_changes_only_its_fields(name: str, value: object) -> None:
+def test_an_odd_value_is_rejected_or_changes_only_its_fields(name: str, value: object) -> None:
     try:
         measurement = FAST.parse(output(**{name: value}))
     except ParseError:
@@ -284,7 +284,7 @@ def test_a_strange_value_is_rejected_or_changes_only_its_fields(name: str, value
 
 
 @given(st.text())
-def test_garbage_rows_raise_parse_error(rows: str) -> None:
+def test_arbitrary_rows_raise_parse_error(rows: str) -> None:
     with pytest.raises(ParseError):
         FAST.parse(output(f"{COLUMNS}\n{rows}\n"))
 

@@ -207,7 +207,7 @@ def test_points_are_described_in_text_and_table() -> None:
     assert [(key.label, key.shape) for key in figure.legend][-1] == ("target: p95<300ms", "dashed")
 
 
-def test_a_tooltip_has_four_digits_of_a_short_time_beside_a_long_one() -> None:
+def test_a_tooltip_has_four_digits_of_short_and_long_times() -> None:
     times = ChartSeries("open", ((39.0, 5.2393), (40.0, 0.0052)),
                         (Mark("a", 0.103868, 5.2393), Mark("b", 0.0042, 0.0052)))  # fmt: skip
     (figure,) = chart_figures(document_of(scattered(series=(times,), level=None)))
@@ -238,8 +238,8 @@ def test_points_link_to_table_rows() -> None:
 
 def test_pictures_have_all_points_and_no_links() -> None:
     """Even if there is only one series."""
-    both = scattered()
-    for chart in (both, replace(both, series=both.series[:1])):
+    two_series = scattered()
+    for chart in (two_series, replace(two_series, series=two_series.series[:1])):
         files = dict(pictures(document_of(chart)))
         assert files["chart-1-times.png"].startswith(b"\x89PNG")
         svg = files["chart-1-times.svg"]

@@ -18,10 +18,9 @@ from workerlab.model.result import Document
 from workerlab.report.html import write_page, write_pictures
 
 DOCUMENT = sweep(("sync",), (8,), observed=False)
-NEEDED = ("altair", "vl_convert")
 
 
-@pytest.fixture(params=NEEDED)
+@pytest.fixture(params=["altair", "vl_convert"])
 def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a package that cannot be imported."""
     for name in [name for name in sys.modules if name.startswith("workerlab.report.html.")]:
@@ -46,11 +45,11 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def test_a_page_is_one_file(tmp_path: Path) -> None:
     path = tmp_path / "out.html"
     path.write_text("before")
-    before = os.umask(0o027)
+    old_umask = os.umask(0o027)
     try:
         write_page(DOCUMENT, path)
     finally:
-        os.umask(before)
+        os.umask(old_umask)
     assert path.read_text().startswith("<!doctype html>")
     assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
@@ -91,27 +90,26 @@ def test_a_missing_package_is_one_sentence_and_exit_3(
 def test_a_missing_directory_is_one_sentence_and_exit_2(
     flag: str, run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = tmp_path / "nowhere"
-    assert cli.main([*run, flag, str(place / "out")]) == 2
-    assert capsys.readouterr().err == f"workerlab: {place} is not a directory\n"
-    assert not place.exists()
+    directory = tmp_path / "missing"
+    assert cli.main([*run, flag, str(directory / "out")]) == 2
+    assert capsys.readouterr().err == f"workerlab: {directory} is not a directory\n"
+    assert not directory.exists()
 
 
 def test_a_page_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    taken = tmp_path / "out.html"
-    taken.mkdir()
+    directory = tmp_path / "out.html"
+    directory.mkdir()
     with pytest.raises(UsageError, match="cannot be written: Is a directory"):
-        write_page(DOCUMENT, taken)
-    assert list(tmp_path.iterdir()) == [taken]
-    assert list(taken.iterdir()) == []
+        write_page(DOCUMENT, directory)
+    assert list(tmp_path.rglob("*")) == [directory]
 
 
 def test_pictures_do_not_replace_a_file(tmp_path: Path) -> None:
-    taken = tmp_path / "pictures"
-    taken.write_text("mine")
+    file = tmp_path / "pictures"
+    file.write_text("of the user")
     with pytest.raises(UsageError, match="cannot be created: File exists"):
-        write_pictures(DOCUMENT, taken)
-    assert taken.read_text() == "mine"
+        write_pictures(DOCUMENT, file)
+    assert file.read_text() == "of the user"
 
 
 def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:

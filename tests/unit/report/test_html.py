@@ -343,8 +343,9 @@ def test_overlapping_points_are_drawn_side_by_side() -> None:
     figure, pane = throughput_of(sweep(("sync", "eventlet", "gevent"), (4, 16)))
     assert "Overlapping points are drawn side by side." in figure.caption
     points = [tuple(row[:4]) for row in rows(pane, "trials")]
-    assert len({(beside, rate) for _, _, beside, rate in points}) == len(points) == 6
-    assert [beside for name, at, beside, _ in points if (name, at) == ("sync", "16")] == ["16"]
+    assert len({(drawn_at, rate) for _, _, drawn_at, rate in points}) == len(points) == 6
+    sync_at_16 = [drawn_at for name, at, drawn_at, _ in points if (name, at) == ("sync", "16")]
+    assert sync_at_16 == ["16"]
 
 
 def test_the_interval_of_a_load_is_drawn_and_explained() -> None:
@@ -399,8 +400,9 @@ def test_the_chart_that_explains_a_cell_is_not_folded() -> None:
 
 
 def test_keepalive_shows_bound_prediction_and_measurement() -> None:
-    kept = with_keepalive(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))
-    figure = figure_of(sweep_document(analyse("kept", {}, [kept])), "keepalive-gthread")
+    keepalive = with_keepalive(evidence(server("gthread", 2, 4), 16, tool="wrk", slots=[5]))
+    document = sweep_document(analyse("keepalive", {}, [keepalive]))
+    figure = figure_of(document, "keepalive-gthread")
     sides = ["bound", "prediction by worker", "measured"]
     assert [name for name, *_ in rows(first_pane(figure), "bars")] == sides
     assert {key.colour for key in figure.legend} == {"bound", "prediction", "measured"}
@@ -416,18 +418,18 @@ def test_late_connections_are_drawn_with_the_syn_steps() -> None:
     (pane,) = rendered(document).json("charts")["connects-sync-8"]
     assert [row[2] for row in rows(pane, "connects")] == ["52", "11"]
     assert rows(pane, "steps") == [["1"]]
-    quiet = replace(document, timelines=(late_connections(late=()),))
-    assert "connects-sync-8" not in rendered(quiet).json("charts")
+    without_late = replace(document, timelines=(late_connections(late=()),))
+    assert "connects-sync-8" not in rendered(without_late).json("charts")
 
 
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_corners_draw_the_same_line(values: list[int]) -> None:
     points = list(enumerate(values))
-    few = corners(points)
-    assert set(few) <= set(points)
+    drawn = corners(points)
+    assert set(drawn) <= set(points)
     for at, value in points:  # in steps
-        assert [v for t, v in few if t <= at][-1] == value
-    omitted = {at for at, _ in points} - {at for at, _ in few}
+        assert [v for t, v in drawn if t <= at][-1] == value
+    omitted = {at for at, _ in points} - {at for at, _ in drawn}
     assert all(values[at - 1] == values[at] == values[at + 1] for at in omitted)
 
 
@@ -502,8 +504,8 @@ def test_the_headline_has_rates_and_the_longest_wait() -> None:
 
 def test_a_large_but_insignificant_difference_is_reported_as_such() -> None:
     document = sweep(("sync", "eventlet"))
-    wide = tuple(replace(cell, throughput_half_rps=9.0) for cell in document.cells)
-    headline = headline_values(replace(document, cells=wide))
+    imprecise = tuple(replace(cell, throughput_half_rps=9.0) for cell in document.cells)
+    headline = headline_values(replace(document, cells=imprecise))
     assert headline.lead == LeadsByChance(4.0, 16.0)
     assert "4 to 16 requests/s" in str(headline)
 

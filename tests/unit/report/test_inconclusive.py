@@ -70,29 +70,29 @@ def test_the_reason_of_an_inconclusive_cell_comes_before_its_other_findings() ->
 
 def test_disturbed_cells_with_a_verdict_are_reported_once() -> None:
     noise = CoresTaken(0.4, CoreWait(0.4, 0.001, others_cores=1.5, cores=2))
-    quiet, *others = (cell(trial("sync", n)) for n in (2, 4, 8))
+    undisturbed, *others = (cell(trial("sync", n)) for n in (2, 4, 8))
     disturbed = [replace(cell, findings=(noise,), diagnosis=noise) for cell in others]
-    document = sweep(quiet, *disturbed)
+    document = sweep(undisturbed, *disturbed)
     (conclusion,) = affected(document, "Disturbed")
     assert conclusion.trials == tuple(cell.trial.key for cell in others)
-    more = CoresTaken(0.7, CoreWait(0.7, 0.001, others_cores=1.6, cores=2))
-    worse = replace(disturbed[-1], findings=(more,), diagnosis=more)
-    (conclusion,) = affected(sweep(quiet, disturbed[0], worse), "Disturbed")
+    more_noise = CoresTaken(0.7, CoreWait(0.7, 0.001, others_cores=1.6, cores=2))
+    more_disturbed = replace(disturbed[-1], findings=(more_noise,), diagnosis=more_noise)
+    (conclusion,) = affected(sweep(undisturbed, disturbed[0], more_disturbed), "Disturbed")
     assert "for up to 70 % of the response time" in text(conclusion)  # 40 % at 4
     assert conclusion.example == "sync at 8"
     assert render(document).count("1.50 of 2 cores") == 1  # not repeated for the class
-    assert not affected(sweep(quiet, inconclusive(8)), "Disturbed")
+    assert not affected(sweep(undisturbed, inconclusive(8)), "Disturbed")
 
 
 def test_no_conclusion_on_a_class_or_run_rests_on_a_disturbed_cell() -> None:
     wait = CoreWait(0.4, 0.001, others_cores=1.5, cores=2)
-    calm, *others = (cell(trial("sync", n)) for n in (4, 8, 16))
+    undisturbed, *others = (cell(trial("sync", n)) for n in (4, 8, 16))
     disturbed = [replace(cell, core_wait=wait) for cell in others]
     conclusion = values_by_code(sweep(*disturbed, knee=4.0))["SeriesLimits"]
     assert conclusion["saturated_from"] is None
     assert values_by_code(sweep(*others, knee=4.0))["SeriesLimits"]["saturated_from"] == 8
     assert headline_of(sweep(*disturbed)) == ALL_INCONCLUSIVE
-    assert headline_of(sweep(calm, *disturbed)).values["connections"] == 4
+    assert headline_of(sweep(undisturbed, *disturbed)).values["connections"] == 4
 
 
 def test_a_class_that_others_disturbed_has_neither_diagnosis_nor_advice() -> None:
