@@ -23,6 +23,7 @@ from tests.builders.analysis import invalid_of
 from tests.builders.any_document import documents, reports
 from tests.builders.document import full_document
 from tests.builders.runs import NAMES, recorded
+from tests.builders.schema import validated
 from tests.builders.sweep import at_rates, common, empty, everything, targeted
 from workerlab.experiments.reading import document_of
 from workerlab.experiments.sweep.document import sweep_document
@@ -126,10 +127,11 @@ def lines_of(part: str, value: Any) -> Iterator[str]:
         yield f"{part} {json.dumps(value)}\n"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "settings"])  # has no numbers
-def test_numbers_and_verdicts_of_recorded_runs(name: str, golden: Golden) -> None:
-    contents = numbers(json.loads(FORMATS["json"](document_of(recorded(name)))))
-    golden(f"{name}.numbers", "".join(chain(*starmap(lines_of, contents.items()))))
+@pytest.mark.parametrize("name", NAMES)
+def test_schema_numbers_and_verdicts_of_recorded_runs(name: str, golden: Golden) -> None:
+    parsed = validated(json.loads(FORMATS["json"](document_of(recorded(name)))))
+    if name != "settings":  # which has no numbers
+        golden(f"{name}.numbers", "".join(chain(*starmap(lines_of, numbers(parsed).items()))))
 
 
 # --- the terminal ---------------------------------------------------------------------------
@@ -211,7 +213,7 @@ def json_of(name: str) -> Any:
 
 
 def test_an_invalid_cell_has_no_numbers_in_json() -> None:
-    parsed = json_of("everything")
+    parsed = validated(json_of("everything"))
     assert (parsed["schema"], parsed["kind"], parsed["valid"]) == (SCHEMA, "sweep", False)
     invalid = [cell for cell in parsed["cells"] if cell["verdict"] == "invalid"]
     assert invalid
@@ -256,6 +258,6 @@ def test_any_document_can_be_rendered_and_parsed(
     tables = [table.rows for table in any_document.tables]
     expected_rows = [any_document.cells] if any_document.kind == "sweep" else tables
     assert len(rows) == 1 + sum(map(len, expected_rows))
-    parsed = json.loads(FORMATS["json"](any_document), parse_constant=refuse)
+    parsed = validated(json.loads(FORMATS["json"](any_document), parse_constant=refuse))
     assert parsed["valid"] == any_document.valid
     assert len(parsed.get("cells", ())) == len(any_document.cells)
