@@ -754,7 +754,7 @@ def test_the_open_model_opens_only_the_connections_it_needs() -> None:
 
 
 def test_a_ramp_starts_connections_one_after_another() -> None:
-    measurement, site = load_keepalive(respond(LENGTH, 0.001, then="stay"), 5, 400, "--ramp 0.2")
+    measurement, site = load_keepalive(respond(LENGTH, 0.001, then="stay"), 5, 450, "--ramp 0.2")
     starts_s = [t.start_s for t in measurement.timings if not t.reused]
     assert site.connections == len(starts_s) == 5
     for i, start_s in enumerate(starts_s):

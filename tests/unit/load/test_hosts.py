@@ -73,27 +73,23 @@ def has_ended(pid: int) -> bool:
 @pytest.mark.parametrize("signal_trap", ["", "trap '' INT TERM; "])
 def test_ctrl_c_ends_the_load_tool_on_a_host(tmp_path: Path, signal_trap: str) -> None:
     """Even if the load tool ignores signals, as one that arrives during its start may be lost."""
-    tool = tmp_path / "locust"
-    tool.write_text(f"#!/bin/sh\n{signal_trap}echo $$ > '{tmp_path}/pid'\nexec sleep 600\n")
+    tool, pid_file, temporary = (tmp_path / name for name in ("locust", "pid", "tmp"))
+    tool.write_text(f"#!/bin/sh\n{signal_trap}echo $$ > '{pid_file}'\nexec sleep 600\n")
     tool.chmod(0o755)
-    (tmp_path / "tmp").mkdir()
+    temporary.mkdir()
     shell = subprocess.Popen(
         ["sh", "-c", f"exec {host_command((str(tool),))}"],
-        env={**os.environ, "TMPDIR": f"{tmp_path}/tmp"},
+        env={**os.environ, "TMPDIR": str(temporary)},
         start_new_session=True,
         preexec_fn=default_signals,
     )
     try:
-        until(
-            lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(),
-            "the load tool runs",
-        )
-        tool_pid = int((tmp_path / "pid").read_text())
-        assert len(list((tmp_path / "tmp").iterdir())) == 1
+        pid = until(lambda: pid_file.exists() and pid_file.read_text(), "the load tool runs")
+        assert len(list(temporary.iterdir())) == 1
         os.killpg(shell.pid, signal.SIGINT)  # to the whole process group, as a terminal does
         shell.wait(60)
-        until(lambda: has_ended(tool_pid), "the load tool has ended")
-        assert list((tmp_path / "tmp").iterdir()) == []
+        until(lambda: has_ended(int(pid)), "the load tool has ended")
+        assert list(temporary.iterdir()) == []
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)

@@ -87,9 +87,8 @@ def test_a_request_whose_client_gave_up_stays_in_the_server(places: Places) -> N
     assert places.sample(20).causes == {"gave_up": 3}
 
 
-def test_no_mean_while_clients_give_up() -> None:
+def test_no_mean_while_clients_give_up(places: Places) -> None:
     """Little's law would count their time as that of answered requests."""
-    places = Places(accepts_first=False)
     places.process(Event(start, kind, n) for start, n in ((1, 1), (SECOND, 2)) for kind in "bc")
     places.process([Event(3, "s", 1, 9), Event(SECOND, "x", 1, 9), Event(SECOND, "e", 1)])
     assert places.sample(2 * SECOND, 2.0).mean is not None
@@ -98,9 +97,8 @@ def test_no_mean_while_clients_give_up() -> None:
     assert places.sample(2 * SECOND + 1, 2.0).rps is not None
 
 
-def test_no_mean_before_the_load_has_lasted_as_long() -> None:
+def test_no_mean_before_the_load_has_lasted_as_long(places: Places) -> None:
     """16 clients, four served at a time: after 2 s no response can have taken 4 s."""
-    places = Places(accepts_first=False)
     events = [Event(1, "b", number) for number in range(1, 17)]
     for number in range(1, 37):  # each client sends another one after its response
         ended_ns = 1 + ((number - 1) // 4 + 1) * SECOND
@@ -205,8 +203,7 @@ def test_the_queue_never_exceeds_its_limit_in_any_sequence(
     assert [list(place_of.values()).count(place) for place in range(ANSWERED)] == places.counts
 
 
-def test_figures_are_of_the_current_load_only() -> None:
-    places = Places(accepts_first=False)
+def test_figures_are_of_the_current_load_only(places: Places) -> None:
     places.process([Event(1, "b", 1), Event(1, "b", 2), Event(SECOND, "e", 1)])
     places.start_load(SECOND)
     places.process([Event(SECOND, "b", 3)])
@@ -348,9 +345,8 @@ def test_figures_are_of_recent_answers(places: Places) -> None:
 
 
 @pytest.mark.parametrize("at_ms", range(5000, 6100, 130))
-def test_answers_in_batches_give_a_steady_rate(at_ms: int) -> None:
+def test_answers_in_batches_give_a_steady_rate(places: Places, at_ms: int) -> None:
     """Four at a time for 1 s each: the rate is 4 per second at any time."""
-    places = Places(accepts_first=False)
     for number in range(28):
         begun_ns = number // 4 * SECOND
         events = served(number + 1, begun_ns, begun_ns + SECOND)

@@ -56,8 +56,8 @@ def test_rows_never_overlap_and_are_as_many_as_intervals_open_at_once(
     assert sorted(rows) == list(range(most))
 
 
-def timeline_of(trial: TrialData, budget: int = MAX_BARS) -> Timeline:
-    return timeline(derived(trial), budget)
+def timeline_of(trial: TrialData) -> Timeline:
+    return timeline(derived(trial))
 
 
 # --- requests -------------------------------------------------------------------------------
