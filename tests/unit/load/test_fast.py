@@ -28,10 +28,10 @@ URL = "http://127.0.0.1:8000/"
 SECOND = 1_000_000_000
 
 
-def histogram(*values: int) -> dict[str, object]:
-    values_histogram = Histogram()
-    values_histogram.record_all(values)
-    return values_histogram.to_json()
+def histogram(*values_ns: int) -> dict[str, object]:
+    result = Histogram()
+    result.record_all(values_ns)
+    return result.to_json()
 
 
 REQUESTED = {
@@ -47,15 +47,13 @@ DOCUMENT: dict[str, object] = {
     "first_byte": histogram(500_000_000, 90_000_000), "lag": histogram(),
     "lone_ns": 600_000_000,
 }  # fmt: skip
+FIRST = "10,1000000,500000000,600000000,200,,1,0\n"
 ROWS = f"""\
 {COLUMNS}
-10,1000000,500000000,600000000,200,,1,0
+{FIRST}\
 700000000,2000000,,,,timeout,3,0
 600000000,1000000,90000000,100000000,500,non_2xx,2,0
 """
-
-
-FIRST = "10,1000000,500000000,600000000,200,,1,0\n"
 
 
 def output(text: str = ROWS, /, **changes: object) -> Output:
@@ -237,11 +235,6 @@ def test_an_inconsistent_row_is_rejected(old: str, new: str) -> None:
         FAST.parse(output(ROWS.replace(old, new)))
 
 
-def test_an_older_document_is_rejected_by_its_format() -> None:
-    with pytest.raises(ParseError, match=r"another version.*not of format 3"):
-        FAST.parse(output(format=2))
-
-
 def test_connect_times_of_kept_connections_and_resent_requests() -> None:
     """A resent request has only the row of its last attempt, so its connect time is not counted."""
     rows = ROWS.replace(",2,0\n", ",2,2\n").replace(FIRST, FIRST.replace("1000000,5", "0,5", 1))
@@ -254,9 +247,17 @@ def test_connect_times_of_kept_connections_and_resent_requests() -> None:
     assert measurement.notes[0] == RequestsSentAgain(1)
 
 
-def test_a_failed_generator_is_reported_with_its_last_line() -> None:
-    with pytest.raises(ParseError, match=r"exit code 3.*no space left"):
-        FAST.parse(Output("", "fast: no space left\n", 3))
+@pytest.mark.parametrize(
+    ("unusable", "why"),
+    [
+        (output(format=2), "another version.*not of format 3"),
+        (Output("", "fast: no space left\n", 3), "exit code 3.*no space left"),
+    ],
+    ids=["an older format", "a failed generator"],
+)
+def test_unusable_output_is_rejected_with_the_reason(unusable: Output, why: str) -> None:
+    with pytest.raises(ParseError, match=why):
+        FAST.parse(unusable)
 
 
 # Fields of the measurement that depend on one value of the document
@@ -276,11 +277,8 @@ def test_an_odd_value_is_rejected_or_changes_only_its_fields(name: str, value: o
         measurement = FAST.parse(output(**{name: value}))
     except ParseError:
         return
-    expected = FAST.parse(output())
-    expected = replace(
-        expected, **{field: getattr(measurement, field) for field in DEPENDENT_FIELDS.get(name, ())}
-    )
-    assert measurement == expected
+    dependent = {field: getattr(measurement, field) for field in DEPENDENT_FIELDS.get(name, ())}
+    assert measurement == replace(FAST.parse(output()), **dependent)
 
 
 @given(st.text())
