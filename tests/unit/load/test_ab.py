@@ -145,7 +145,9 @@ def test_dash_k_keeps_connections_alive() -> None:
         (with_lines("Keep-Alive requests:    4"), ()),
     ],
 )
-def test_no_connect_times_if_connections_were_kept(report: str, connects_s: tuple[int]) -> None:
+def test_no_connect_times_if_connections_were_kept(
+    report: str, connects_s: tuple[int, ...]
+) -> None:
     """ab reports 0 ms for a request on a kept connection, as for one that connected at once."""
     measurement = ab.AB.parse(output(report))
     assert measurement.connects_s == connects_s
