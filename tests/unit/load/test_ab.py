@@ -343,7 +343,7 @@ def test_an_aborted_run_has_a_reason(exit_code: int | None, stderr: str, why: st
 
 @given(st.lists(st.integers(0, 90_000_000), min_size=101, max_size=700))
 def test_every_total_of_a_large_sample_rounds_to_its_row(us: list[int]) -> None:
-    """And each percentile is exact."""
+    """Each percentile is exact."""
     totals_us = tuple(sorted(us))
     lines = percentiles(totals_us).splitlines()[1:]
     figures = [int(line.partition(",")[2].replace(".", "")) for line in lines]

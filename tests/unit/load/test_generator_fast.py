@@ -1,4 +1,4 @@
-"""`fast` against servers that behave, and servers that do not."""
+"""`fast` against servers that respond correctly, and servers that do not."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def respond_in_turn(responses: Iterable[tuple[bytes, str]]) -> Handler:
 
 @asynccontextmanager
 async def serving(site: Site) -> AsyncIterator[str]:
-    """Its URL, without a path."""
+    """The URL of the server, without a path."""
     async with await asyncio.start_server(site.serve, "127.0.0.1", 0) as server:
         yield url_of(server)
 
@@ -177,7 +177,7 @@ def load_site(
 
 
 def run_site(answer: Handler, arguments: str) -> tuple[Tally, Site]:
-    """As `load_site`, for loads without rows."""
+    """Like `load_site`, for loads without rows."""
     site = Site(answer)
     return run_against(site, run_generator, arguments), site
 
@@ -550,7 +550,7 @@ def test_a_server_that_acts_before_the_request(
 
 
 def test_thousands_of_refused_connections() -> None:
-    """All are refused at once: without recursion, without a hang, and none is lost."""
+    """All are refused at once. The generator neither recurses nor hangs, and counts all."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         measurement = load_port(bound.getsockname()[1], requests=5_000)

@@ -76,7 +76,7 @@ class Load:
 
     @property
     def causes(self) -> list[str]:
-        """Of the failures."""
+        """The causes of the failures."""
         return [event[3] for event in self.events if event[0] == "f"]
 
     def count(self, kind: str) -> int:

@@ -114,7 +114,7 @@ def test_the_master_waits_for_hosts_for_a_limited_time() -> None:
     assert "--master" in argv
     assert option("--expect-workers", argv) == "6"
     assert option("--expect-workers-max-wait", argv) == str(locust.JOIN_S)
-    assert "--processes" not in argv  # of the master itself
+    assert "--processes" not in argv  # the master itself does not fork
 
 
 def test_the_command_of_a_host() -> None:

@@ -172,7 +172,7 @@ def test_each_stacked_part_has_its_own_colour() -> None:
 
 
 def scattered(log: bool = False, **more: Any) -> Chart:
-    """Two expected points, one of them measured too, and a target of 300."""
+    """Two expected points, one of which was also measured, and a target of 300."""
     expected = ChartSeries(
         "expected",
         ((40.0, 80.0), (0.0, 250.0)),

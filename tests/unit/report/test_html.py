@@ -203,7 +203,7 @@ def test_each_request_and_each_wait_is_a_bar() -> None:
 
 
 def timeline_pane(document: Document) -> dict[str, Any]:
-    """Of the only cell."""
+    """The timeline of the only cell."""
     return first_pane(cells_over_time(document)[0].figures[0])
 
 
@@ -591,7 +591,7 @@ def test_a_custom_class_is_on_the_page() -> None:
 
 def test_a_page_of_every_verdict_class_and_tool() -> None:
     document = everything()
-    page = rendered(replace(document, facts=document.facts[7:]))  # without most of sync's
+    page = rendered(replace(document, facts=document.facts[7:]))  # omits most facts of sync
     assert "worker 7 [died]" in page.text
     assert [tag for tag, _ in page.elements].count("h1") == 1
 

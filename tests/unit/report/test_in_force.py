@@ -49,11 +49,9 @@ INVALID = with_record(
         ([limited("sync", 10_000, 4096)], "backlog 10000 (4096 effective)"),
         ([limited("asgi", 4, None)], "backlog 4 (ignored by asgi)"),  # without samples
         ([limited("sync", 4, None)], "backlog 4,"),
-        (
-            [limited("granian", 64, 4 * 128)],
-            "backlog 64 (128 effective)",
-        ),  # a queue for each worker
-        ([TWO_SERVERS], "backlog 10000 (4096 effective)"),  # a queue for each server
+        # One queue for each worker or server
+        ([limited("granian", 64, 4 * 128)], "backlog 64 (128 effective)"),
+        ([TWO_SERVERS], "backlog 10000 (4096 effective)"),
         ([ADOPTED, GEVENT], "1000 worker connections (ignored by sync)"),
         ([INVALID], "backlog 4 (100 effective)"),
     ],

@@ -108,5 +108,5 @@ def test_the_schema_describes_columns_as_the_tables_do() -> None:
 
 
 def test_each_setting_that_a_table_shows_is_a_key() -> None:
-    """Tables take heading and form from there: without it, a run ends after its measuring."""
+    """Tables take headings and forms from the keys; a missing key would fail a measured run."""
     assert SETTINGS.keys() <= set(JsonSettings.__struct_fields__)
