@@ -114,7 +114,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for fixture in item.funcargs.values():
-            if last_output := getattr(fixture, "what_it_said", None):
+            if last_output := getattr(fixture, "last_output", None):
                 report.sections.append(("last output of the lab", last_output()))
     return report
 

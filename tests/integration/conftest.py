@@ -281,7 +281,7 @@ class Lab:
         process.send_signal(number)
         return self.finish(process)
 
-    def what_it_said(self) -> str:
+    def last_output(self) -> str:
         """For the report of a failed test."""
         if self.last is None:
             return ""

@@ -184,18 +184,20 @@ def test_hosts_share_one_schedule(hosts: dict[str, Host], tmp_path: Path) -> Non
 def reported(
     here: Host, senders: Sequence[Host], args: Sequence[str], place: Path, *, cores: bool = False
 ) -> dict[str, Any]:
-    """The JSON document of a command on host `here`; the senders run the command it prints.
-    `cores`: the lab and its server share one core, the senders use the others."""
+    """The JSON document of a command on host `here`; the senders run the command it prints until
+    Ctrl-C. `cores`: the lab and its server share one core, the senders use the others."""
     first, others = (["taskset", "-c", cpus] for cpus in ("0", f"1-{(os.cpu_count() or 2) - 1}"))
     argv = [*(first if cores else ()), sys.executable, "-m", "workerlab", *args]
     lab = here.start(argv, place / "lab", PYTHONPATH=HARNESS)
     stderr = text(place / "lab" / "stderr")
     pattern = re.compile(r"^ +(sh -c '.*')$", re.MULTILINE)
     command = until(lambda: pattern.search(stderr()), "it prints the command for the hosts")[1]
-    for number, host in enumerate(senders):
-        argv = [*(others if cores else ()), "sh", "-c", f"exec {command}"]
-        host.start(argv, place / f"host-{number}")
+    argv = [*(others if cores else ()), "sh", "-c", f"exec {command}"]
+    shells = [host.start(argv, place / f"host-{n}") for n, host in enumerate(senders)]
     assert lab.wait(LONG_S * 3) == 0, stderr()
+    for shell in shells:  # to the whole process group, like Ctrl-C
+        os.killpg(shell.pid, signal.SIGINT)
+        shell.wait(LONG_S)
     document: dict[str, Any] = json.loads(text(place / "lab" / "stdout")())
     return document
 
@@ -216,9 +218,6 @@ def test_a_sweep_with_the_load_from_two_hosts(hosts: dict[str, Host], tmp_path: 
     for path in tmp_path.rglob(f"raw/*/tool/{RESULT_FILE}"):
         parts = json.loads(path.read_text())["parts"]
         assert [part["sent"] > 0 for part in parts.values()] == [True, True]
-    for host in senders:  # to the whole process group, like Ctrl-C
-        os.killpg(host.processes[0].pid, signal.SIGINT)
-        host.processes[0].wait(LONG_S)
 
 
 def test_the_loss_of_a_host_is_an_error(hosts: dict[str, Host], tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_the_key_columns_stay_on_the_narrowest_terminal() -> None:
     assert "verdict" in " ".join(lines)[: " ".join(lines).index("Where")]
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(st.sampled_from(COMMANDS), st.integers(20, 200), st.data())
 def test_every_column_is_visible_or_named_at_any_width(
     kind: str, width: int, data: st.DataObject
