@@ -98,7 +98,8 @@ def test_a_figure_measured_with_a_stand_in_names_it() -> None:
 
 
 def test_a_claim_is_corrected_if_its_correction_is_shown() -> None:
-    correction = Correction("It stays.", (ratio_between(0.9, 1.1),), "By chance.")
+    unchanged = replace(ratio_between(0.9, 1.1), says="again:")
+    correction = Correction("It stays.", (unchanged,), "By chance.")
     corrected = claim(DOUBLES, instead=correction)
     judged = judge(corrected, measured(after=[4.0, 4.0, 4.1], before=[4.0, 4.0, 4.0]))
     assert isinstance(judged, ClaimCorrected)
