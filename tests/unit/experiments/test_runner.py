@@ -73,6 +73,8 @@ def test_a_run_is_resumed_by_the_command_that_made_it(
         line = refused([command, "--resume", str(directory)], capsys)
         assert f"is a run of `{maker}`" in line
         assert line.endswith(f"{maker} --resume {directory}")
+        line = refused([command, "--resume", str(directory), "--out", "x"], capsys)
+        assert "--resume takes a run and no other arguments" in line
     assert sorted(tmp_path.rglob("*")) == before
 
 
