@@ -38,6 +38,8 @@ def test_only_successes_count() -> None:
 def test_single_times_are_preferred_to_the_tools_quantiles() -> None:
     times_s, percentiles_s = (0.3, 0.1, 0.2, 0.4), {10.0: 0.1, 20.0: 0.2}
     assert set(curve_of(responses_s=times_s)) == {1.0, *map(float, range(5, 76, 5))}
+    both = curve_of(responses_s=times_s, percentiles_s=percentiles_s)
+    assert both == curve_of(responses_s=times_s)
     assert curve_of(percentiles_s=percentiles_s) == percentiles_s
     cell_quantiles = {50.0: 0.5, 99.0: 2.0}
     # It is unknown which of the times belongs to the failure
