@@ -237,7 +237,7 @@ def test_requests_over_time_in_few_columns_and_of_missing_data() -> None:
     _, facts = overflow_run()
     requests = terminal.requests_over_time(facts, 10)
     assert len(requests.rows["in the app"]) <= 10
-    untimed = replace(facts, measurement=replace(facts.measurement, timings=()))
+    untimed = replace(facts, measurement=replace(facts.measurement, timings=()), derived={})
     assert terminal.requests_over_time(untimed, 10) is None
     unsampled = replace(facts.data, observations=replace(facts.data.observations, queue=()))
     assert terminal.requests_over_time(replace(facts, data=unsampled, derived={}), 10) is None
