@@ -128,6 +128,7 @@ def test_without_rights_the_embedded_tool_and_sqlite_are_announced_once(checkout
     assert "must not run" not in messages
     assert checkout.setup() == ""
     assert "the ladder uses SQLite" in checkout.setup("--ladder")
+    assert checkout.setup("--ladder") == ""
 
 
 def test_with_sudo_the_tools_are_installed(checkout, system):
