@@ -143,8 +143,9 @@ def test_bad_input_of_sweep(
     assert part in refused(["sweep", *arguments], capsys, here)
 
 
-# Detected after the server's interpreter was queried. The contents of Gunicorn files
+# The contents of Gunicorn files
 FILES = ("raise ValueError('no')", "import no_such_module", "workers = ", "raise SystemExit(3)")
+# Detected only after the server's interpreter was queried
 LATER = {
     "path not in ASCII": (["--path", "/caf\u00e9"], ""),
     "header name with a space": (["--header", "Not A Name: x"], ""),

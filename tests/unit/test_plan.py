@@ -46,7 +46,7 @@ A_CELL = plans(CELLS.map(lambda cell: (cell,)))
         (10, 4, 4, 1.0, 4.0),  # the last round is not full
     ],
 )
-def test_the_ideal_duration(
+def test_the_ideal_duration_depends_on_slots_and_connections(
     requests: int, concurrency: int, slots: int | None, lone_s: float, ideal: float
 ) -> None:
     assert ideal_s(requests, concurrency, slots, lone_s) == pytest.approx(ideal)

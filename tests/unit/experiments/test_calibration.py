@@ -55,7 +55,9 @@ RANGES = [CeilingKey("ab", False, 1, 16), CeilingKey("ab", False, 1, 64)]
         (plan(FAST, 200, tool="processes"), [CeilingKey("processes", False, 1, 16)]),
     ],
 )
-def test_a_plan_needs_the_ceilings_of_its_fast_cells(sweep: Plan, keys: list[CeilingKey]) -> None:
+def test_a_plan_needs_ceilings_for_cells_that_may_be_fast(
+    sweep: Plan, keys: list[CeilingKey]
+) -> None:
     assert calibration.ceilings_needed(sweep) == keys
 
 

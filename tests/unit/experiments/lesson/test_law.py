@@ -89,8 +89,9 @@ def test_each_class_and_app_makes_a_server(name: str) -> None:
     ],
 )
 def test_the_law_of_a_closed_loop(
-    server: ServerSettings, load: LoadSettings, rps: float, knee: float, response_s: float
-) -> None:
+    server: ServerSettings, load: LoadSettings,
+    rps: float | None, knee: float | None, response_s: float | None,
+) -> None:  # fmt: skip
     law = law_of(server, load, 2)
     assert (law.rps, law.knee, law.response_s) == (rps, knee, response_s)
 
@@ -114,7 +115,7 @@ def test_the_law_of_clients_that_give_up() -> None:
 
 
 def test_the_queue_of_random_arrivals_holds_all_waiting_requests() -> None:
-    """By Little's law rate x mean wait, although slots are free at other moments."""
+    """By Little's law, it is rate x mean wait, although slots are free at other moments."""
     law = law_of(ServerSettings(workers=2), LoadSettings(model="open", rate=16, delay_s=0.1), 2)
     assert law.queue == pytest.approx(16 * allen_cunneen(16, 0.1, 0.01, 2))
     assert law_of(ServerSettings(), LoadSettings(model="open", rate=2), 2).queue == pytest.approx(
