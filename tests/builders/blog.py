@@ -103,7 +103,7 @@ class Blog:
         return self.ask("POST", path, urlencode(values).encode(), kind)
 
     def multipart(self, path: str, *fields: tuple[str, bytes, str | None]) -> Answer:
-        """`fields`: name, value, and the name of a file."""
+        """`fields`: name, value, and the file name of a file, else None."""
         return self.ask("POST", path, *multipart(fields))
 
     def api(self, method: str, path: str, values: object) -> Answer:
@@ -201,8 +201,8 @@ def multipart(fields: Sequence[tuple[str, bytes, str | None]]) -> tuple[bytes, H
     return body, {"Content-Type": "multipart/form-data; boundary=frontier"}
 
 
-def picture(kind: str = "PNG") -> bytes:
+def picture(kind: str = "PNG", size: tuple[int, int] = (40, 30)) -> bytes:
     """An image of noise."""
     buffer = io.BytesIO()
-    Image.effect_noise((40, 30), 60).convert("RGB").save(buffer, kind)
+    Image.effect_noise(size, 60).convert("RGB").save(buffer, kind)
     return buffer.getvalue()
