@@ -41,7 +41,7 @@ def estimates_of(*args: Any, **settings: Any) -> Precision:
 def exponential_estimates(connections: int, rounds: int, seed: int) -> Precision:
     """The estimates of 4 slots with exponential service times of 1 s on average."""
     chance = random.Random(seed)
-    # The long `delay_s` makes samples of the machine rare, which are not used
+    # No check uses samples of the machine, and a long `delay_s` makes them rare
     load = {"rounds": rounds, "delays": lambda number: chance.expovariate(1.0), "delay_s": 20.0}
     return estimates_of(server(), connections, **load)
 

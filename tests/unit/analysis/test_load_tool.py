@@ -292,7 +292,7 @@ def test_generator_bound_cells_give_no_knee_and_no_capacity() -> None:
     assert report.overhead is None
 
 
-def test_a_limit_of_the_tool_keeps_a_lower_knee() -> None:
+def test_a_knee_below_the_tools_limit_is_kept() -> None:
     trials = [with_cores(evidence(SYNC, level, rounds=10, delay_s=0.05)) for level in (4, 8)]
     high = with_cores(evidence(SYNC, 16, rounds=8, delay_s=0.05, slots=[3]), tool_cores=0.95)
     report = report_of(*trials, high)

@@ -107,7 +107,7 @@ def test_sleep_inside_steps_blocks_the_loop(asleep_s: float) -> None:
 
 
 @pytest.mark.parametrize(("held_up_s", "uncertain"), [(0.005, False), (0.04, True)])
-def test_delays_by_other_requests_are_no_need(held_up_s: float, uncertain: bool) -> None:
+def test_delays_by_other_requests_do_not_count_as_needs(held_up_s: float, uncertain: bool) -> None:
     held_up = replace(cost(steps_s=CPU_S + QUEUED_S), held_up_ns=round(held_up_s * 1e9))
     outcome = needs(trial(spans([held_up] * REQUESTS), worker_class="uvicorn"))
     assert outcome.requests[0].wait_s == pytest.approx(LENGTH_S - CPU_S - QUEUED_S - held_up_s)

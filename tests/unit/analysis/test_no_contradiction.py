@@ -81,7 +81,7 @@ def test_no_sentence_contradicts_a_number_of_its_cell(name: str) -> None:
 
 
 def test_a_class_has_one_cause() -> None:
-    """A lower level shows the cause, which the highest one does not."""
+    """A lower level shows the cause; the highest one does not."""
     busy = BusyMachine(connections=8, rps=4.0, how="its 2 cores were 100 % busy", advice=())
     unknown = Unexplained(
         connections=16, response_s=4.0, lone_s=1.0, service_s=None, waiting=None, busy=0.75

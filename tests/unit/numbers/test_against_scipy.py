@@ -1,5 +1,5 @@
-"""The lab's statistics, compared with those of scipy, which a fixture imports: it takes two seconds
-that would slow down collection."""
+"""The lab's statistics, compared with those of scipy. A fixture imports scipy, because an import at
+the top would slow down collection by two seconds."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ QUANTILES = st.sampled_from([0.5, 0.9, 0.95, 0.99])
 measured = st.integers(-10_000, 10_000).map(lambda number: number / 100)
 samples = st.lists(measured, min_size=2, max_size=12)
 rates = st.lists(st.integers(1, 10_000).map(lambda number: number / 10), min_size=2, max_size=8)
+# With ties, and unevenly spaced: a trend depends only on the order
 ties = st.lists(st.integers(-5, 5).map(math.sinh), min_size=3, max_size=20)
 
 

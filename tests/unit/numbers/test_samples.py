@@ -1,4 +1,4 @@
-"""Values without a trend or a quantile; `test_against_scipy.py` has those with one."""
+"""Edge cases of trends and quantiles; `test_against_scipy.py` compares typical ones with scipy."""
 
 from __future__ import annotations
 
