@@ -297,6 +297,6 @@ def test_a_class_takes_a_step(shared: Shared, screenshots: Path) -> None:
     second.screenshot(path=str(screenshots / "class-told-phone.png"))
     teacher.screenshot(path=str(screenshots / "class-told-teacher.png"))
     teacher.evaluate("Lab.live.order({do: 'lesson', step: 4})")
-    wait_for_text(first, "#lesson", "1 of 1 guess was right")
-    wait_for_text(second, "#lesson", "0 of 1 guess were right")
+    wait_for_text(first, "#lesson", "Correct guesses: 1 of 1.")
+    wait_for_text(second, "#lesson", "Correct guesses: 0 of 1.")
     first.screenshot(path=str(screenshots / "class-end-phone-dark.png"))

@@ -201,8 +201,8 @@ def multipart(fields: Sequence[tuple[str, bytes, str | None]]) -> tuple[bytes, H
     return body, {"Content-Type": "multipart/form-data; boundary=frontier"}
 
 
-def picture(kind: str = "PNG", size: tuple[int, int] = (40, 30)) -> bytes:
+def picture(kind: str = "PNG") -> bytes:
     """An image of noise."""
     buffer = io.BytesIO()
-    Image.effect_noise(size, 60).convert("RGB").save(buffer, kind)
+    Image.effect_noise((40, 30), 60).convert("RGB").save(buffer, kind)
     return buffer.getvalue()

@@ -330,5 +330,5 @@ def score(results: Iterable[StepOutcome]) -> str:
         for result in results
         if result.guess is not None and not result.skipped
     ]
-    template = "{right} of {of:# guess/guesses} {right:was/were} right."
+    template = "Correct guesses: {right} of {of}."
     return fill(template, {"right": sum(correct), "of": len(correct)}) if correct else ""

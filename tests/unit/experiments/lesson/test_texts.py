@@ -272,7 +272,7 @@ def test_a_row_of_the_table_and_the_score() -> None:
     outcomes = [result, StepOutcome(step, 1), StepOutcome(step)]
     assert texts.score(outcomes) == "1 of 2 guesses was right."
     outcomes = [StepOutcome(step, 1), StepOutcome(step, 0, skipped=True)]
-    assert texts.score(outcomes) == "1 of 1 guess was right."
+    assert texts.score(outcomes) == "Correct guesses: 1 of 1."
     assert texts.score([StepOutcome(step)]) == ""
 
 

@@ -114,7 +114,7 @@ def test_each_pupil_sees_their_own_score() -> None:
     course.go(len(LESSON.steps))
     room.send_lesson(course)
     scores = [json.loads(messages[-1])["score"] for _, messages in (right, wrong)]
-    assert scores == ["1 of 1 guess was right.", "0 of 1 guess were right."]
+    assert scores == ["Correct guesses: 1 of 1.", "Correct guesses: 0 of 1."]
 
 
 def test_a_full_room_admits_a_pupil_once_another_has_left() -> None:
