@@ -663,10 +663,12 @@ def numbered(sizes: Iterable[int], bad_every: int = 0) -> Handler:
 
 
 @pytest.mark.parametrize("with_rows", [False, True])
-@pytest.mark.parametrize("amount", ["--requests 600", "--duration 0.5 --rate 600"])
+@pytest.mark.parametrize(
+    ("amount", "due"), [("--requests 600", 600), ("--duration 0.5 --rate 600", 300)]
+)
 @pytest.mark.parametrize("sizes", [(5,), (0, 5, 700, 3_000, 200_000)])
 def test_responses_that_all_differ_are_counted(
-    sizes: tuple[int, ...], amount: str, with_rows: bool
+    sizes: tuple[int, ...], amount: str, due: int, with_rows: bool
 ) -> None:
     site = Site(numbered(sizes, bad_every=3))
     arguments = f"--concurrency 4 --keepalive {amount}"
@@ -675,6 +677,7 @@ def test_responses_that_all_differ_are_counted(
     else:
         tally = run_against(site, run_generator, arguments)
     sent = len(site.requests)
+    assert sent + tally.unsent == due
     assert tally.sent == tally.complete == tally.response.count == tally.first_byte.count == sent
     assert tally.errors == {"non_2xx": sent // 3}
     assert site.connections <= 4
@@ -946,7 +949,7 @@ def test_an_interrupted_load_keeps_the_rows_of_its_responses(tmp_path: Path) -> 
         with started(argv, stderr=subprocess.PIPE, preexec_fn=default_signals) as process:
             until(lambda: len(site.requests) >= 200, "200 requests have arrived")
             process.send_signal(signal.SIGINT)
-            process.communicate()
+            process.communicate(timeout=TIMEOUT_S)
         return process.returncode
 
     assert run_beside(site, interrupted_load) == 130
