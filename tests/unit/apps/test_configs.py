@@ -8,10 +8,10 @@ import runpy
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from types import ModuleType
-from urllib.request import urlopen
 
 import pytest
 from gunicorn.config import KNOWN_SETTINGS, Config
@@ -122,7 +122,9 @@ def gunicorn(config, app, cwd, log):
 
 
 def get(port, path):
-    with urlopen(f"http://127.0.0.1:{port}{path}", timeout=LONG_S) as response:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=LONG_S)) as connection:  # uses no proxy
+        connection.request("GET", path, headers={"Connection": "close"})
+        response = connection.getresponse()
         return response.status, response.read()
 
 
