@@ -40,6 +40,7 @@ def make_files(directory: Path, groups: str, files: Mapping[str, str]) -> Path:
         (V2, {f"{GROUP}/cpu.max": "50000 100000\n"}, 0.5),
         (V2, {f"{GROUP}/cpu.max": "9900000 100000\n"}, ALL),
         (V2, {"system.slice/cpu.max": "25000 100000\n"}, 0.25),
+        (V2, {f"{GROUP}/cpu.max": "90 100\n", "system.slice/cpu.max": "25 100\n"}, 0.25),
         ("0::/\n", {"cpu.max": "75000 100000\n"}, 0.75),
         # A process in its own namespace: the path is not below the mount
         ("0::/../other\n", {"cpu.max": "75000 100000\n"}, 0.75),
@@ -62,6 +63,7 @@ def test_the_lowest_quota_limits_the_cores(
         (V2, {f"{GROUP}/memory.max": "max\n"}, PHYSICAL),
         (V2, {f"{GROUP}/memory.max": f"{LIMIT}\n"}, LIMIT),
         (V2, {"system.slice/memory.max": f"{LIMIT}\n"}, LIMIT),
+        (V2, {f"{GROUP}/memory.max": f"{2 * LIMIT}\n", "system.slice/memory.max": "4096\n"}, 4096),
         (V1, {"memory/docker/abc/memory.limit_in_bytes": f"{LIMIT}\n"}, LIMIT),
         (V1, {"memory/docker/abc/memory.limit_in_bytes": f"{2**63 - 4096}\n"}, PHYSICAL),
     ],
