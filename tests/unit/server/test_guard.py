@@ -41,7 +41,7 @@ def forked(then):
 
 def sleep():
     while True:
-        time.sleep(0.02)  # no handler runs if the signal arrives just before a sleep
+        time.sleep(0.02)  # a signal that arrives just before a sleep is handled after it
 
 def daemon():
     os.setsid()

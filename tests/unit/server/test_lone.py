@@ -266,7 +266,7 @@ def lone_times(next_s: Callable[[], float], *, bundled: bool = False) -> list[fl
         (False, 0.001, MAX_LONE),
     ],
 )  # fmt: skip
-def test_lone_requests_take_half_a_second_and_are_at_least_three_unless_the_app_is_bundled(
+def test_equal_lone_times_end_after_half_a_second_within_limits_of_their_number(
     bundled: bool, seconds: float, count: int
 ) -> None:
     assert len(lone_times(repeat(seconds).__next__, bundled=bundled)) == count

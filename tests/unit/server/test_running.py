@@ -50,7 +50,7 @@ def write_span(trial: Path, pid: int, *, busy: bool) -> None:
         (True, True, True, False),  # the worker was serving a request
     ],
 )
-def test_a_worker_is_lost_unless_it_was_killed_while_waiting_for_an_unused_connection(
+def test_a_worker_is_lost_unless_it_was_killed_while_waiting_on_an_unused_connection(
     tmp_path: Path, drops: bool, timeout: bool, busy: bool, tolerated: bool
 ) -> None:
     pid = ended_pid()
