@@ -118,7 +118,8 @@ def test_the_guesses_are_in_a_table_at_the_end() -> None:
     course.go(len(LESSON.steps))
     message: Any = course.message()
     assert [row[0] for row in message["table"]] == [step.title for step in LESSON.steps]
-    assert message["score"].startswith(f"{sum(step.right == 0 for step in LESSON.steps)} of 10")
+    correct = sum(step.right == 0 for step in LESSON.steps)
+    assert message["score"] == f"Correct guesses: {correct} of 10."
     assert message["page"] == "lesson.html"
     recording: Any = course.recording
     assert [step["trace"] for step in recording["steps"]] == [{"length_ms": 1}] * 10

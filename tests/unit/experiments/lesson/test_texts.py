@@ -270,7 +270,7 @@ def test_a_row_of_the_table_and_the_score() -> None:
     assert skipped_row[1:] == (None, "b", "4/s, 2.00 s", "skipped")
     assert StepOutcome(step).row(step.letters)[-1] == "-"  # nothing could be measured
     outcomes = [result, StepOutcome(step, 1), StepOutcome(step)]
-    assert texts.score(outcomes) == "1 of 2 guesses was right."
+    assert texts.score(outcomes) == "Correct guesses: 1 of 2."
     outcomes = [StepOutcome(step, 1), StepOutcome(step, 0, skipped=True)]
     assert texts.score(outcomes) == "Correct guesses: 1 of 1."
     assert texts.score([StepOutcome(step)]) == ""
