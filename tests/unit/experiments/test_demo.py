@@ -182,7 +182,7 @@ def test_all_guesses_are_in_one_table_at_the_end(capsys: Output, type_keys: Type
     assert third.split()[4:6] == ["-", "b"]
     assert "4/s, 2.00 s" in second
     rest = "\n".join(end[2 + len(LESSON.steps) :]).strip()
-    assert rest.startswith("1 of 2 guesses was right.\n")
+    assert rest.startswith("Correct guesses: 1 of 2.\n")
     assert unwrapped(rest).endswith(LESSON.end)
     assert "4/s, 4.00 s" in end[5]
     assert "up to 15.3 s" in end[6]  # the mean would hide it
