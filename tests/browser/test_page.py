@@ -402,7 +402,7 @@ def test_light_and_dark_schemes_differ_and_print_is_on_white(
 
 
 def printed_pages(opened: Opened, path: Path) -> int:
-    """The number of A4 pages when printed_pages to this file."""
+    """The number of A4 pages when printed to this file."""
     opened.page.pdf(path=path, prefer_css_page_size=True)
     return len(re.findall(rb"/Type\s*/Page\b(?!s)", path.read_bytes()))
 

@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run tests that are coroutines; they get the storage of an argument that is Prepared."""
+    """Run tests that are coroutines; a Prepared argument is replaced by its storage."""
     test = pyfuncitem.obj
     if not inspect.iscoroutinefunction(test):
         return None
@@ -177,7 +177,8 @@ class RestartableServer:
 def restartable(
     kind: str, url: str, argv: list[str], stop_signal: str, init: list[str] | None = None
 ) -> Iterator[RestartableServer]:
-    """`init`: a command that runs once before the server; {directory} in an argument is theirs."""
+    """`init`: a command that runs once before the server. {directory} in arguments: that of the
+    server."""
     user = services._user(kind)
     directory = services._new_directory(user)
     script = RESTART_LOOP

@@ -132,7 +132,7 @@ class Crowd:
             self.reads.append(Read(post, revision, requested_s))
 
     def wait_for_more(self, edits: int = 20, reads: int = 100) -> None:
-        """Wait for that visitors more, and for a read after the bound of the last edit."""
+        """Wait for that many more, and for a read after the bound of the last edit."""
         edits, reads = len(self.edits) + edits, len(self.reads) + reads
         until(lambda: len(self.edits) >= edits and len(self.reads) >= reads, "edits and reads")
         end_of_bound_s = self.edits[-1].answered_s + self.bound_s
