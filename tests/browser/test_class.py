@@ -184,10 +184,8 @@ def test_pupils_can_only_join_and_guess(shared: Shared) -> None:
         ("POST", "/guess", {}, {400}),
     ):
         body = action if method == "POST" else None
-        assert send_request(shared.netloc, method, path, body, **headers)[0] in statuses, (
-            method,
-            path,
-        )
+        status, _ = send_request(shared.netloc, method, path, body, **headers)
+        assert status in statuses, (method, path)
     assert "too long" in send_request(shared.netloc, "POST", "/join", "x" * 20_000)[1]
     assert shared.servers == []
 
@@ -222,9 +220,8 @@ def test_pupils_join_at_all_addresses_and_the_teacher_only_on_loopback(tmp_path:
         lab.close()
 
 
-@pytest.mark.parametrize(
-    "address", ["127.0.0.1", "192.0.2.77"]
-)  # port in use; address of another machine
+# The port is in use; the address is that of another machine
+@pytest.mark.parametrize("address", ["127.0.0.1", "192.0.2.77"])
 def test_nothing_starts_if_the_shared_address_is_unavailable(address: str) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -129,7 +129,7 @@ def blocked_loops() -> Iterable[Scenario]:
     for name in (*LOOPS, "tornado"):
         kind = "asgi" if name in ASYNC else "wsgi" if name in LOOPS else "tornado"
         for case, (query, why) in BLOCKS.items():
-            # Rarely blocked, throughput levels off at about 8 connections: 32 show it
+            # If the loop rarely blocks, throughput levels off at about 8 connections: 32 show it
             levels = "8,32" if case == "rarely" else "8"
             argv = (name, levels, "--workers", "2", "--tool", "fast",
                     "--app", f"held_{kind}:app", "--path", f"/?{query}")  # fmt: skip

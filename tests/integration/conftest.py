@@ -193,7 +193,7 @@ class Lab:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Forks this process, which has imported the lab, unless the test changes the program or
-        its path: starting Python and importing the lab takes a sixth of the CPU of a short
+        PYTHONPATH: starting Python and importing the lab takes a sixth of the CPU of a short
         sweep."""
         preexec = None
         if self.program is PROGRAM and self.env.get("PYTHONPATH") == HARNESS:
@@ -560,7 +560,7 @@ def serve_in(root: Path, worker_class: str) -> Serve:
     return start
 
 
-# Returns the request as the app sees it, a stream, or a response as of the bundled apps
+# Returns the request as the app sees it, a stream, or a response like the bundled apps
 WSGI_ANSWERS = """
 import json
 import time

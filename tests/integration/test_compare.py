@@ -53,7 +53,7 @@ def test_half_the_workers_have_half_the_throughput(lab: Lab) -> None:
         assert low < value < high
         assert low <= 1.25 / 2
         assert high >= 0.75 / 2
-    # Four requests on one worker: three of them wait, the largest change
+    # Four requests on one worker: three of them wait, which changes most
     parts = ("connect_s", "accept_queue_s", "in_worker_s", "service_s", "transfer_s")
     sizes = {name: abs(by_metric[name]["change"]) for name in parts if name in by_metric}
     assert max(sizes, key=sizes.__getitem__) == "accept_queue_s"

@@ -49,7 +49,7 @@ def test_a_loop_that_blocks_some_of_the_time_is_reported(lab: Lab, worker_class:
     ("query", "app"),
     [
         pytest.param("wait=50", "held_tornado", id="requests that yield"),
-        # By design: the finding is that its slots are the workers
+        # Blocks by design, which its slots already show: they are the workers
         pytest.param("what=usleeps&ms=50", "held_wsgi", id="a WSGI app"),
     ],
 )

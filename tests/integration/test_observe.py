@@ -209,7 +209,7 @@ def test_the_queue_is_available_during_the_load(rerun: trial.Task) -> None:
 
 
 @pytest.mark.once
-def test_a_trial_survives_its_observer(rerun: trial.Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_needs_no_observations(rerun: trial.Task, monkeypatch: pytest.MonkeyPatch) -> None:
     rerun.directory.mkdir()
     (rerun.directory / FILE).symlink_to("/dev/full")
     original_mkdir = Path.mkdir

@@ -372,7 +372,7 @@ def write_packages(place: Path, text: str) -> None:
 
 @pytest.fixture
 def crowded_lab(lab: Lab) -> Lab:
-    """With packages of these names on the import path."""
+    """With packages of another project on the import path, named like those of the lab."""
     write_packages(lab.place / "others", WRONG_PACKAGE)
     lab.env["PYTHONPATH"] = os.pathsep.join([lab.env["PYTHONPATH"], str(lab.place / "others")])
     return lab

@@ -66,7 +66,7 @@ def test_compare_accepts_another_server(lab: Lab) -> None:
 
 @needs_granian
 def test_advise_writes_the_command_line_of_another_server(lab: Lab) -> None:
-    """The unit test `test_conf_file.py` starts each server's."""
+    """The unit tests in `test_conf_file.py` start the command lines of all servers."""
     (lab.place / "waits.py").write_text(app_text("sync", wait_s=0.05))
     report = advise(
         lab, "--app", "waits:app", "--rate", "10", "--slo", "p50<400ms",

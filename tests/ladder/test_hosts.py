@@ -17,8 +17,8 @@ from tests.integration.generators.test_locust_hosts import hosts as hosts
 def test_a_ladder_with_the_load_from_another_host(
     hosts: dict[str, Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The blog and the load tool run on different cores. Redis would only add a step, so it is
-    unavailable; `test_locust_hosts` tests two sending hosts."""
+    """The blog and the load tool run on different cores. Redis is unavailable: it would only add a
+    step. `test_locust_hosts` tests two sending hosts."""
     cores = (os.cpu_count() or 1) > 1 and shutil.which("taskset") is not None
     sender = hosts["one"]
     argv = ["ladder", "--storages", "sqlite", "--workers", "1", "--users", "8", "--trials", "1"]

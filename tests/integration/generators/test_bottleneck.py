@@ -92,7 +92,7 @@ def test_the_number_of_tool_processes_is_an_axis(lab: Lab) -> None:
     assert "measuring" not in lab.last.err  # an app that sleeps never reaches the ceiling
 
 
-def test_a_ceiling_that_cannot_be_measured_is_a_reason(
+def test_a_ceiling_that_cannot_be_measured_has_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with fake_program(tmp_path, "ab", "#!/bin/sh\necho nonsense\n") as fakes:

@@ -272,7 +272,7 @@ def next_response(
     return responses[-1]
 
 
-# --- its end ------------------------------------------------------------------------------
+# --- termination --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

@@ -167,16 +167,10 @@ def test_a_resumed_run_reports_limits_and_mistakes(lab: Lab) -> None:
 )  # fmt: skip
 def test_a_mistake_prints_its_symptoms(tmp_path: Path, name: str, symptoms: list[str]) -> None:
     with serving(tmp_path) as server:
-        argv = [
-            sys.executable,
-            "-m",
-            "workerlab.load.mistakes",
-            name,
-            server.url,
-            "--requests",
-            "10",
-        ]
-        result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S)
+        argv = [sys.executable, "-m", "workerlab.load.mistakes", name, server.url]
+        result = subprocess.run(
+            [*argv, "--requests", "10"], cwd=ROOT, capture_output=True, text=True, timeout=LONG_S
+        )
     assert result.returncode == 0, result.stderr
     for symptom in symptoms:
         assert symptom in result.stdout
