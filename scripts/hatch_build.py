@@ -62,13 +62,14 @@ def shared_files(description: str) -> dict[str, str]:
     """The text of each file, by its path below the prefix."""
     import shtab
 
-    from workerlab.cli import COMMANDS, command_line
+    from workerlab.cli import command_line
+    from workerlab.experiments import COMMANDS
 
     parser = command_line(COMMANDS)
     files = {MAN_PAGE: man_page(parser, description)}
     kinds = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "RUN": shtab.DIRECTORY}
     for name, command in subcommands(parser).items():
-        command.description = COMMANDS[name].summary  # which a shell shows
+        command.description = COMMANDS[name]  # which a shell shows
         for action in command._actions:
             if action.metavar in kinds:
                 action.complete = kinds[action.metavar]

@@ -1,71 +1,21 @@
-"""Defines the commands of `workerlab` and runs them.
-
-The modules of a command are imported only when they are needed, so `--help` is fast.
-"""
+"""The command line of `workerlab`."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Collection, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from workerlab import __version__
 from workerlab.errors import LabError, UsageError
-from workerlab.experiments import EXPERIMENTS
+from workerlab.experiments import COMMANDS, action_of, add_options
 from workerlab.terminal.console import tell
 
 if TYPE_CHECKING:
     from workerlab.options import Options
-
-
-class CliCommand(NamedTuple):
-    """A command. `options` adds its options to a parser, `action` runs it and returns the exit
-    code; both are written as "module:function"."""
-
-    summary: str
-    options: str
-    action: str
-
-
-# Actions of experiments that do not always create a run
-OWN_ACTIONS = {
-    "compare": "workerlab.experiments.compare.saved:command",
-    "reproduce": "workerlab.experiments.reproduce.command:command",
-}
-COMMANDS: Mapping[str, CliCommand] = {
-    **{
-        name: CliCommand(
-            summary,
-            f"workerlab.experiments.{name}.options:add_options",
-            OWN_ACTIONS.get(name, "workerlab.experiments.runner:command"),
-        )
-        for name, summary in EXPERIMENTS.items()
-    },
-    "demo": CliCommand(
-        "a lesson in ten steps: guess, watch, compare, explain",
-        "workerlab.experiments.live.options:add_demo_options",
-        "workerlab.experiments.live.demo:command",
-    ),
-    "live": CliCommand(
-        "the lesson in a browser: watch real requests wait",
-        "workerlab.experiments.live.options:add_options",
-        "workerlab.experiments.live.command:command",
-    ),
-    "report": CliCommand(
-        "print a saved run again, from its files",
-        "workerlab.experiments.report.options:add_options",
-        "workerlab.experiments.report.command:command",
-    ),
-    "schema": CliCommand(
-        "print the JSON Schema of what --format json prints",
-        "workerlab.experiments.schema:add_options",
-        "workerlab.experiments.schema:command",
-    ),
-}
 
 MIN_SIGNAL_EXIT_CODE = 128  # lowest exit code of a command that a signal stopped
 
@@ -98,12 +48,6 @@ class HelpLayout(argparse.RawDescriptionHelpFormatter):
         return wrap(" ".join(text.split()), width, break_on_hyphens=False, break_long_words=False)
 
 
-def load_function(path: str) -> Any:
-    """The function at "module:function"."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
-
-
 def command_line(names: Collection[str]) -> argparse.ArgumentParser:
     """The parser of the command line. Only the commands in `names` get their options."""
     top = Parser(
@@ -115,10 +59,10 @@ def command_line(names: Collection[str]) -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"workerlab {__version__}")
     parsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in COMMANDS.items():
-        parser = parsers.add_parser(name, help=command.summary, formatter_class=HelpLayout)
+    for name, summary in COMMANDS.items():
+        parser = parsers.add_parser(name, help=summary, formatter_class=HelpLayout)
         if name in names:
-            load_function(command.options)(parser)
+            add_options(name, parser)
     return top
 
 
@@ -154,7 +98,7 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], None] = lambda: 
         from workerlab.project import with_project  # imported late: --help does not need it
 
         options = with_project(arguments, options, parse)
-        action: Callable[[Options], int] = load_function(COMMANDS[options.command].action)
+        action = action_of(options.command)
         ready()
         return _run_in_turn(action, options)
     except LabError as error:

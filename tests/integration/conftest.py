@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import http.client
 import json
@@ -24,6 +25,7 @@ from contextlib import (
 )
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -39,8 +41,8 @@ from tests.builders.processes import running as running_processes
 from tests.builders.schema import validated
 from workerlab import __main__ as program
 from workerlab.analysis.facts import TrialData
-from workerlab.cli import COMMANDS, load_function, main
-from workerlab.experiments import EXPERIMENTS, experiment_module
+from workerlab.cli import main
+from workerlab.experiments import EXPERIMENTS, action_of, add_options
 from workerlab.experiments.reading import read_trial
 from workerlab.experiments.trial import null_task
 from workerlab.experiments.trial import run as run_trial
@@ -153,12 +155,12 @@ def invalid_reasons(out: str) -> str:
 
 def import_command(name: str) -> None:
     """Imports what the program imports to run this command."""
-    command = COMMANDS[name]
-    for function in (command.options, command.action, "workerlab.project:with_project"):
-        load_function(function)
+    add_options(name, argparse.ArgumentParser())
+    action_of(name)
+    import_module("workerlab.project")
     if name in EXPERIMENTS:
-        experiment_module(name, "command")
-        experiment_module(name, "document")
+        for module in ("command", "document"):
+            import_module(f"workerlab.experiments.{name}.{module}")
 
 
 def run_forked(args: Sequence[str], env: Mapping[str, str]) -> NoReturn:

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 from tests.packaging.conftest import DIST_INFO, ROOT, Built, run, uv
 from workerlab import __version__
-from workerlab.cli import COMMANDS
+from workerlab.experiments import COMMANDS
 
 DATA = f"workerlab-{__version__}.data"
 SHARED = {

@@ -18,8 +18,9 @@ import pytest
 from tests.builders.conditions import LONG_S
 from tests.builders.processes import default_signals, started
 from workerlab import __version__
-from workerlab.cli import COMMANDS, load_function, main, parse
+from workerlab.cli import main, parse
 from workerlab.errors import UsageError
+from workerlab.experiments import COMMANDS
 from workerlab.options import in_turn
 from workerlab.server import preflight
 
@@ -348,10 +349,7 @@ def stub_commands(monkeypatch: pytest.MonkeyPatch, first_code: int) -> list[obje
         versions.append(options.gunicorn)
         return first_code + len(versions) - 1
 
-    def load(place: str) -> object:
-        return command if place.endswith(":command") else load_function(place)
-
-    monkeypatch.setattr("workerlab.cli.load_function", load)
+    monkeypatch.setattr("workerlab.cli.action_of", lambda _name: command)
     return versions
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
-from workerlab.cli import COMMANDS, command_line
+from workerlab.cli import command_line
+from workerlab.experiments import COMMANDS
 from workerlab.experiments.lesson.steps import BUNDLED_LESSON, read_lesson
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from workerlab import codec
 from workerlab import run_store as store
 from workerlab.analysis import TrialData, analyse
 from workerlab.errors import ParseError, UsageError
-from workerlab.experiments import EXPERIMENTS, experiment_module
+from workerlab.experiments import EXPERIMENTS, evaluate
 from workerlab.finding import Finding
 from workerlab.load.registry import faster_tools, tool_named
 from workerlab.load.tool import summary_of
@@ -200,7 +200,7 @@ def document_of(directory: Path, slo: str | None = None) -> Document:
     if run.plan.kind not in EXPERIMENTS:
         kinds = ", ".join(EXPERIMENTS)
         raise UsageError(f"{run.name} is a run of `{run.plan.kind}`; known commands: {kinds}")
-    document: Document = experiment_module(run.plan.kind, "document").document(run)
+    document = evaluate(run)
     if not run.plan.project:
         return document
     names = ", ".join(run.plan.project)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from workerlab import run_store
 from workerlab.errors import EnvironmentProblem, ExitCode, UsageError
-from workerlab.experiments import experiment_module
+from workerlab.experiments import setup_of
 from workerlab.experiments.calibration import calibrate
 from workerlab.experiments.load_trials import (
     LoadTrials,
@@ -53,7 +53,8 @@ class Setup(Struct, frozen=True):
     same way. `always_calibrate`: measures the load tools' ceilings even if no cell came near them.
     `trials`: makes the source of the trials, by default trials with a load tool.
     `perform(directory, plan)`: replaces the execution of a plan without trials; it must find out
-    what remains to be done.
+    what remains to be done. `finish(directory)`: called after the trials, even if they
+    were stopped.
     """
 
     plan: Plan
@@ -66,6 +67,7 @@ class Setup(Struct, frozen=True):
     always_calibrate: bool = False
     trials: Callable[[Path, Plan, PrepareLaunch], TrialSource] = LoadTrials
     perform: Callable[[Path, Plan], None] | None = None
+    finish: Callable[[Path], object] = lambda directory: None
 
     def __enter__(self) -> Self:
         """A Setup is also a context, for commands that start no services."""
@@ -81,10 +83,7 @@ MakeSetup = Callable[[R, Plan | None], AbstractContextManager[Setup]]
 
 def command(options: RunOptions) -> int:
     """Make or resume a run, and show the results. Returns the exit code."""
-    experiment = experiment_module(options.command, "command")
-    directory, interrupted = run(options.command, experiment.setup, options)
-    if finish := getattr(experiment, "finish", None):
-        finish(directory)
+    directory, interrupted = run(options.command, setup_of(options.command), options)
     document = document_of(directory)
     resume_is_printed = interrupted is not None and options.format == "table"
     print_document(without_resume(document) if resume_is_printed else document, options)
@@ -115,15 +114,17 @@ def run(kind: str, setup: MakeSetup[R], options: R) -> tuple[Path, int | None]:
             directory = run_store.new_directory(options.out, run_setup.label or kind)
             create_run(directory, run_setup)
         resume_command = f"{program()} {kind} --resume {directory}"
+        interrupted: int | None = None
         try:
             carry_out(directory, run_setup)
         except Stopped as signal:
             tell(f"Stopped. Finish it with: {resume_command}")
-            return directory, signal.exit_code
+            interrupted = signal.exit_code
         except (EnvironmentProblem, OSError) as problem:
             tell(f"{problem}. Fix it, then resume with: {resume_command}")
-            return directory, ExitCode.UNAVAILABLE
-    return directory, None
+            interrupted = ExitCode.UNAVAILABLE
+    run_setup.finish(directory)
+    return directory, interrupted
 
 
 def carry_out(directory: Path, run_setup: Setup) -> None:

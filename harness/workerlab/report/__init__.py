@@ -1,19 +1,38 @@
-"""Output formats: `FORMATS["markdown"](document)`. To add one, add a module and a line here."""
+"""Output formats: `FORMATS["markdown"](document)`. To add one, add a module, and a function and a
+line here. A format's module is imported when a document is rendered."""
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 
 from workerlab.model.result import Document
 
 
-def _renderer(module: str) -> Callable[[Document], str]:
-    """The `render` function of `module`, which is imported when a document is rendered."""
-    return lambda document: import_module(f"{__name__}.{module}").render(document)
+def _text(document: Document) -> str:
+    from workerlab.report.text import render
+
+    return render(document)
+
+
+def _json(document: Document) -> str:
+    from workerlab.report.json import render
+
+    return render(document)
+
+
+def _csv(document: Document) -> str:
+    from workerlab.report.csv import render
+
+    return render(document)
+
+
+def _markdown(document: Document) -> str:
+    from workerlab.report.markdown import render
+
+    return render(document)
 
 
 FORMATS: Mapping[str, Callable[[Document], str]] = {
-    "table": _renderer("text"),
-    "json": _renderer("json"),
-    "csv": _renderer("csv"),
-    "markdown": _renderer("markdown"),
+    "table": _text,
+    "json": _json,
+    "csv": _csv,
+    "markdown": _markdown,
 }  # each returns the whole document, ending with a newline

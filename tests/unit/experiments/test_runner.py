@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tests.builders.plan import plan
 from workerlab import run_store
 from workerlab.cli import main
 from workerlab.errors import UsageError
-from workerlab.experiments import EXPERIMENTS, experiment_module
+from workerlab.experiments import EXPERIMENTS, add_options, evaluate, setup_of
 from workerlab.experiments.reading import document_of, find_run
 from workerlab.experiments.runner import exit_code
 from workerlab.model.evidence import Fault, Record
@@ -37,10 +36,17 @@ def refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("command", EXPERIMENTS)
-def test_an_experiment_has_all_that_the_runner_needs(command: str) -> None:
-    experiment_module(command, "options").add_options(argparse.ArgumentParser())
-    assert find_spec(f"workerlab.experiments.{command}.document") is not None
-    assert callable(experiment_module(command, "command").setup)
+def test_an_experiment_has_its_own_functions(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = f"workerlab.experiments.{command}"
+    assert setup_of(command).__module__ == f"{room}.command"
+    monkeypatch.setattr(f"{room}.options.add_options", lambda parser: parser.set_defaults(x=room))
+    add_options(command, parser := argparse.ArgumentParser())
+    assert parser.parse_args([]).x == room
+    monkeypatch.setattr(f"{room}.document.document", lambda run: (room, run))
+    run = run_store.load(run_of(command, tmp_path))
+    assert evaluate(run) == (room, run)
 
 
 def test_only_runs_of_known_commands_are_read(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def setup(options: AdviseOptions, plan: Plan | None) -> Setup:
         display=growth.display,
         grow=growth.grow,
         always_calibrate=True,  # gives the load tool's CPU per request
+        finish=finish,
     )
 
 

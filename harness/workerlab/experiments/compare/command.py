@@ -59,6 +59,7 @@ def setup(options: CompareOptions, plan: Plan | None) -> Setup:
         label="compare",
         display=budget.display,
         grow=partial(grow, budget),
+        finish=finish,
     )
 
 

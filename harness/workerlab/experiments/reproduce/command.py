@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workerlab import run_store
 from workerlab.errors import EnvironmentProblem, LabError, UsageError
-from workerlab.experiments import experiment_module, runner
+from workerlab.experiments import add_options, runner, setup_of
 from workerlab.experiments.reading import find_run
 from workerlab.experiments.reproduce.claims import (
     PartRun,
@@ -133,11 +133,10 @@ def run_part(directory: Path, command_line: str) -> None:
     raises, and EnvironmentProblem if it cannot run here."""
     name, *argv = shlex.split(command_line)
     parser = argparse.ArgumentParser()
-    experiment_module(name, "options").add_options(parser)
+    add_options(name, parser)
     _, options = next(in_turn(record_of(parser.parse_args(argv))))
-    experiment = experiment_module(name, "command")
     plan = run_store.load(directory).plan if (directory / "run.json").is_file() else None
-    with experiment.setup(options, plan) as prepared:
+    with setup_of(name)(options, plan) as prepared:
         if plan is None:
             runner.create_run(directory, prepared)
         runner.carry_out(directory, prepared)
