@@ -39,6 +39,7 @@ from workerlab.model.plan import Plan, Trial
 from workerlab.observe.cpu import Lab
 from workerlab.server.process import Guarded
 from workerlab.server.running import Cancelled, StartupTurn
+from workerlab.terminal import interrupt
 
 MIN_APART_S = 0.1  # between the starts of two measurements
 FIT_CHECK_S = 0.25  # between checks whether another trial fits
@@ -274,7 +275,8 @@ class Batch:
             for other in self._running.values():
                 self._parallel_keys[trial.key].add(other.key)
                 self._parallel_keys[other.key].add(trial.key)
-            self._running[pool.submit(self._run_in_thread, trial, run_trial)] = trial
+            with interrupt.delayed():
+                self._running[pool.submit(self._run_in_thread, trial, run_trial)] = trial
 
     def _begin(self, trial: Trial) -> Callable[[], Record] | None:
         """Record the start and return a function that runs the trial, or record the Fault."""

@@ -4,8 +4,10 @@ Exiting at once is safe: when their pipes close, the guards kill the processes t
 Before anything starts, the first signal exits at once, since an import may lose an exception.
 """
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from types import FrameType
 
 
@@ -18,6 +20,9 @@ class Stopped(BaseException):
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_delaying = False
+_delayed: list[int] = []  # the signal that `delayed` will raise
 
 
 def ending_signals() -> list[signal.Signals]:
@@ -42,10 +47,26 @@ def install() -> None:
         if unwinding:
             os._exit(128 + number)
         unwinding = True
-        raise Stopped(number)
+        if not _delaying:
+            raise Stopped(number)
+        _delayed.append(number)
 
     for number in ending_signals():
         signal.signal(number, handle)
+
+
+@contextlib.contextmanager
+def delayed() -> Iterator[None]:
+    """Raise Stopped at the end of a short block in the main thread, not within it. Raised while a
+    pool starts a thread, it would leave a thread for which the pool does not wait."""
+    global _delaying
+    _delaying = True
+    try:
+        yield
+    finally:
+        _delaying = False
+    if _delayed:
+        raise Stopped(_delayed.pop())
 
 
 def finish() -> None:

@@ -3,6 +3,7 @@ and how all trials end. Only the startup barrier and the threads are tested, wit
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from workerlab.observe.cpu import Lab
 from workerlab.plan import trials
 from workerlab.run_store import Writer, create, load
 from workerlab.server.running import Cancelled, StartupTurn
+from workerlab.terminal import interrupt
 from workerlab.terminal.interrupt import Stopped
 
 HANGS_S = 30.0  # a test that waits longer hangs
@@ -278,6 +280,41 @@ def test_a_record_is_written_once_when_an_interrupt_follows_it(
     with pytest.raises(Stopped):
         RunWithoutServers(tmp_path, succeed).run()
     assert len(keys) == len(set(keys)) == 3
+
+
+@pytest.fixture
+def _signal_handlers() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in interrupt.SIGNALS}
+    interrupt.install()
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signal_handlers")
+def test_no_thread_is_left_if_a_signal_arrives_while_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, threads = threading.Thread.start, list[threading.Thread]()
+
+    def start_with_signal(thread: threading.Thread) -> None:
+        start(thread)
+        threads.append(thread)
+        signal.raise_signal(signal.SIGTERM)
+
+    def step(_trial: Trial, turn: StartupTurn) -> None:
+        try:
+            turn.sleep(HANGS_S)
+        except Cancelled:
+            time.sleep(0.3)  # a server takes time to end
+            raise
+
+    monkeypatch.setattr(threading.Thread, "start", start_with_signal)
+    run = RunWithoutServers(tmp_path, step)
+    with pytest.raises(Stopped):
+        run.run()
+    assert [thread.is_alive() for thread in threads] == [False]
+    assert INTERRUPTED in [record.fault for record in run.records]
 
 
 def test_a_full_disk_ends_the_run_with_its_reason(tmp_path: Path) -> None:
